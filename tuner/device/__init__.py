@@ -1,0 +1,1 @@
+"""Devices: where candidates are verified and timed."""

@@ -1,0 +1,167 @@
+"""The rules a configuration must keep, each stated once.
+
+The search, the API and the compiler ask here; `kernels/config_checks.cuh` asserts what the kernel
+itself relies on, and a test holds the two together.
+"""
+
+from collections.abc import Iterator
+
+from tuner.config import SLAB_K, KernelConfig, KernelVariant, LaunchKnobs
+from tuner.errors import InvalidConfig
+from tuner.hardware import (
+    MAX_CLUSTER_SIZE,
+    MAX_REGISTERS_PER_THREAD,
+    MAX_WGMMA_N,
+    REGISTERS_PER_SM,
+    SMEM_BYTES_PER_BLOCK,
+)
+from tuner.shape import TMA_ROW_MULTIPLE, Problem
+
+MAX_ACCUMULATORS = 208
+"""Above this the consumers spill: 255 registers less addresses, descriptors and the loop."""
+MAX_CONSUMERS = 3
+MAX_STAGES = 16
+BARRIER_TX_LIMIT_BYTES = 2**20 - 1
+"""PTX ISA, "mbarrier: tx-count": the largest number of bytes one phase can expect."""
+
+
+def variant_faults(v: KernelVariant) -> Iterator[str]:
+    """Every rule that `v` breaks, as sentences; nothing if it can be compiled and launched."""
+    if not 1 <= v.consumers <= MAX_CONSUMERS:
+        yield f"consumers must be 1 to {MAX_CONSUMERS}, not {v.consumers}."
+        return
+    if not (1 <= v.cluster_m and 1 <= v.cluster_n and v.cluster_size <= MAX_CLUSTER_SIZE):
+        yield (
+            f"a cluster of {v.cluster_m}x{v.cluster_n} is not between 1 and {MAX_CLUSTER_SIZE} "
+            "thread blocks."
+        )
+        return
+    if v.schedule == "pingpong" and v.consumers != 2:
+        yield f"ping-pong alternates between two consumer warpgroups, not {v.consumers}."
+    if v.schedule == "pingpong" and v.split != "m":
+        yield "split names how cooperative consumers share a tile; ping-pong keeps split=m."
+    if v.consumers == 1 and v.split != "m":
+        yield "one consumer warpgroup has nothing to split; keep split=m."
+    yield from _extent_faults(v)
+    if not 2 <= v.stages <= MAX_STAGES:
+        yield f"stages must be 2 to {MAX_STAGES}, not {v.stages}."
+    if v.slabs_per_stage not in (1, 2, 4):
+        yield f"slabs_per_stage must be 1, 2 or 4, not {v.slabs_per_stage}."
+    if v.stage_bytes > BARRIER_TX_LIMIT_BYTES:
+        yield f"a stage of {v.stage_bytes} B exceeds what one barrier counts."
+    if v.smem_bytes > SMEM_BYTES_PER_BLOCK:
+        room = SMEM_BYTES_PER_BLOCK - (v.smem_bytes - v.stages * v.stage_bytes)
+        yield (
+            f"{v.stages} stages need {v.smem_bytes} B of shared memory; sm_90 allows "
+            f"{SMEM_BYTES_PER_BLOCK} B per block. Use stages <= {max(room, 0) // v.stage_bytes}."
+        )
+    yield from _register_faults(v)
+
+
+def _extent_faults(v: KernelVariant) -> Iterator[str]:
+    if v.consumer_m <= 0 or v.consumer_m % 64:
+        yield (
+            f"each consumer warpgroup takes whole 64-row WGMMA blocks; block_m={v.block_m} gives "
+            f"{v.consumer_m} rows."
+        )
+    if v.block_m % 64:
+        yield f"block_m must be a multiple of 64, not {v.block_m}."
+    shares_n = v.schedule == "cooperative" and v.split == "n"
+    if shares_n and v.block_n % v.consumers:
+        yield f"block_n={v.block_n} does not divide among {v.consumers} consumers."
+    if not 8 <= v.consumer_n <= MAX_WGMMA_N or v.consumer_n % 8:
+        yield (
+            f"WGMMA's N is a multiple of 8 up to {MAX_WGMMA_N}; block_n={v.block_n} gives each "
+            f"consumer {v.consumer_n}."
+        )
+    for name, extent, sharers in (
+        ("block_m", v.block_m, v.cluster_n),
+        ("block_n", v.block_n, v.cluster_m),
+    ):
+        if extent % (8 * sharers):
+            yield (
+                f"{name}={extent} cannot be sliced for multicast among {sharers} thread blocks in "
+                "multiples of 8 rows."
+            )
+
+
+def _register_faults(v: KernelVariant) -> Iterator[str]:
+    if v.accumulators > MAX_ACCUMULATORS:
+        yield (
+            f"{v.accumulators} accumulators per thread exceed {MAX_ACCUMULATORS}; use more "
+            "consumers or a smaller tile."
+        )
+    if v.producer_registers == 0 and v.consumer_registers == 0:
+        return
+    for name in ("producer_registers", "consumer_registers"):
+        count = getattr(v, name)
+        if count % 8 or not 24 <= count <= 256:
+            yield f"{name} must be a multiple of 8 from 24 to 256, not {count}."
+    at_launch = launch_registers(v.threads)
+    used = v.producer_registers + v.consumers * v.consumer_registers
+    if v.consumers == 1:
+        yield "one consumer warpgroup keeps the compiler's allocation: both register counts are 0."
+    elif used > (1 + v.consumers) * at_launch:
+        yield (
+            f"{used} registers per lane over all warpgroups exceed the {(1 + v.consumers)} x "
+            f"{at_launch} that a launch of {v.threads} threads owns."
+        )
+    if v.producer_registers > at_launch or v.consumer_registers < at_launch:
+        yield f"setmaxnreg only lowers the producer and raises the consumers from {at_launch}."
+
+
+def launch_registers(threads: int) -> int:
+    """Registers per thread that the compiler may use for one resident block of `threads`."""
+    return min(MAX_REGISTERS_PER_THREAD, REGISTERS_PER_SM // threads // 8 * 8)
+
+
+def knob_faults(knobs: LaunchKnobs, variant: KernelVariant, sms: int) -> Iterator[str]:
+    """Every rule that `knobs` break for a device, or an SM budget, of `sms`."""
+    if not variant.cluster_size <= knobs.num_sms <= sms:
+        yield f"num_sms must hold one cluster and stay within {sms}; it is {knobs.num_sms}."
+    elif knobs.num_sms % variant.cluster_size:
+        yield f"num_sms={knobs.num_sms} is not a multiple of the cluster size."
+    if knobs.group < 1:
+        yield f"group must be at least 1, not {knobs.group}."
+    if knobs.promotion not in (0, 64, 128, 256):
+        yield f"promotion must be 0, 64, 128 or 256 bytes, not {knobs.promotion}."
+
+
+def problem_faults(variant: KernelVariant, problem: Problem) -> Iterator[str]:
+    """Why `variant` cannot run `problem`, as sentences."""
+    if reason := problem.shape.unsupported_reason():
+        yield reason
+    pitch = output_pitch(problem)
+    if variant.store == "tma" and pitch % TMA_ROW_MULTIPLE:
+        yield (
+            f"rows of {pitch} output elements are not a multiple of 16 bytes, which a TMA store "
+            "needs; use store=direct."
+        )
+
+
+def output_pitch(problem: Problem) -> int:
+    """Elements between two rows (d=row) or columns (d=col) of the output."""
+    return problem.shape.n if problem.d == "row" else problem.shape.m
+
+
+def faults(config: KernelConfig, problem: Problem) -> list[str]:
+    """Every rule `config` breaks for `problem`; empty means it may be compiled and measured."""
+    return [
+        *variant_faults(config.variant),
+        *knob_faults(config.knobs, config.variant, problem.sms),
+        *problem_faults(config.variant, problem),
+    ]
+
+
+def require_legal(config: KernelConfig, problem: Problem) -> None:
+    """Raises: InvalidConfig naming the first broken rule."""
+    for fault in faults(config, problem):
+        raise InvalidConfig(f"{config} cannot run {problem.shape}: {fault}")
+
+
+def k_steps(k: int, variant: KernelVariant) -> int:
+    """Barrier phases that one tile takes; the last may be partly beyond K, where TMA gives zeros."""
+    width = SLAB_K * variant.slabs_per_stage
+    return -(-k // width)
+
+
