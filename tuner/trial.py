@@ -1,6 +1,6 @@
 """What an attempt to measure something left behind: the rows that are never lost."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -88,6 +88,15 @@ class Cubin:
 
 
 @dataclass(frozen=True, slots=True)
+class CompileFailure:
+    """A variant without a cubin: refused, too slow to compile, or the compiler died."""
+
+    variant: KernelVariant
+    state: TrialState
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sampled:
     """What a device reports of one contender: a state, and samples in µs where it is `ok`."""
 
@@ -134,6 +143,31 @@ class Measurement:
     @property
     def median_us(self) -> float | None:
         return median(self.samples_us) if self.samples_us else None
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeOutcome:
+    """How the tuning of one problem ended, and what it took.
+
+    counts: attempts by trial state; compiled: variants that were not in the cache.
+    verify_seconds, measure_seconds: wall time the device spent proving and timing.
+    """
+
+    problem: Problem
+    device_key: str
+    device_name: str
+    toolchain: Toolchain
+    state: ShapeState
+    detail: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    trials: int = 0
+    compiled: int = 0
+    seconds: float = 0.0
+    verify_seconds: float = 0.0
+    measure_seconds: float = 0.0
+    source: Source = "measured"
+    run_id: str = ""
+    finished_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 def paired_ratio(baseline_us: Sequence[float], ours_us: Sequence[float]) -> float:
