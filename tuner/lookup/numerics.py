@@ -1,0 +1,16 @@
+"""What a result promises beyond being right."""
+
+from typing import Literal
+
+from tuner.trial import Contender
+
+Numerics = Literal["invariant", "deterministic"]
+
+
+def numerics_of(contender: Contender) -> Numerics:
+    """`invariant` if the bits of an output row do not depend on M, else `deterministic`.
+
+    Our kernel adds the whole of K in one order whatever the tile; a library may change its
+    algorithm, and with it that order, from one M to the next.
+    """
+    return "invariant" if contender.name == "kernel" else "deterministic"

@@ -1,0 +1,155 @@
+"""Opening a database: from a URL to a repository at the newest revision."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DisconnectionError, SQLAlchemyError
+
+from tuner.errors import StoreError
+from tuner.store import schema, sqlite_file
+from tuner.store.faults import store_error
+from tuner.store.repository import Repository
+
+BUSY_TIMEOUT_S = 30
+CONNECT_TIMEOUT_S = 10
+POSTGRES = "postgresql+psycopg"
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A database that can be named in a message; `path` only for SQLite."""
+
+    url: URL
+    path: Path | None
+
+    def __str__(self) -> str:
+        return str(self.path) if self.path else self.url.render_as_string(hide_password=True)
+
+
+def open_store(url: str, create: bool = True) -> Repository:
+    """Open the database and bring it to the newest revision; an empty one gets its tables.
+
+    create: make a missing SQLite file. A SQLite file of an older revision is copied beside itself
+    first. Raises: StoreError for a database that is newer, damaged, unreachable, read-only or on
+    a network file system; it is then as it was.
+    """
+    location = locate(url)
+    if location.path:
+        sqlite_file.require_usable(location.path, create)
+    engine = make_engine(location)
+    try:
+        upgrade(engine, location)
+    except BaseException:
+        engine.dispose()
+        raise
+    return Repository(engine, str(location))
+
+
+def locate(url: str) -> Location:
+    """Understand a database URL. Raises: StoreError naming the forms there are."""
+    try:
+        parsed = make_url(url)
+        backend = parsed.get_backend_name()
+    except (ArgumentError, ValueError):
+        backend = ""
+    if backend == "sqlite":
+        if parsed.database in (None, "", ":memory:"):
+            raise StoreError(
+                "a database in memory keeps nothing; name a file, as in sqlite:///tuner.db."
+            )
+        path = Path(str(parsed.database)).expanduser()
+        return Location(URL.create("sqlite", database=str(path)), path)
+    if backend in ("postgresql", "postgres"):
+        return Location(parsed.set(drivername=POSTGRES), None)
+    raise StoreError(
+        "the database URL is not understood; write sqlite:///FILE (four slashes for an absolute "
+        "path) or postgresql://USER@HOST/NAME."
+    )
+
+
+def make_engine(location: Location) -> Engine:
+    """An engine whose connections may be used from any thread, one transaction at a time."""
+    try:
+        if location.path:
+            engine = create_engine(
+                location.url,
+                connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False},
+            )
+            event.listen(engine, "connect", _prepare_sqlite)
+            event.listen(engine, "begin", _begin_sqlite)
+        else:
+            engine = create_engine(
+                location.url,
+                pool_pre_ping=True,
+                connect_args={"connect_timeout": CONNECT_TIMEOUT_S},
+            )
+    except ModuleNotFoundError as error:
+        raise StoreError(
+            f"Postgres needs the package {error.name}; install gemm-tuner[postgres]."
+        ) from None
+    _keep_to_one_process(engine)
+    return engine
+
+
+def upgrade(
+    engine: Engine, location: Location, scripts: Path = schema.MIGRATIONS
+) -> schema.Revision:
+    """Bring the database to the newest revision; returns where it stood. Raises: StoreError."""
+
+    def copy(current: str) -> None:
+        if location.path:
+            sqlite_file.back_up(location.path, f"schema-{current}")
+
+    try:
+        with engine.connect() as connection:
+            stood = schema.revision(connection, str(location), scripts)
+        if location.path:
+            _use_write_ahead_log(engine)
+        if stood.is_head:
+            return stood
+        with engine.connect().execution_options(writes=True) as connection, connection.begin():
+            return schema.upgrade(connection, str(location), copy, scripts)
+    except SQLAlchemyError as error:
+        raise store_error(str(location), error) from error
+
+
+def _use_write_ahead_log(engine: Engine) -> None:
+    # Readers and the one writer then never wait for each other. The file remembers the mode.
+    raw = engine.raw_connection()
+    try:
+        raw.cursor().execute("PRAGMA journal_mode = WAL")
+    finally:
+        raw.close()
+
+
+def _prepare_sqlite(connection: Any, record: Any) -> None:
+    del record
+    # The driver must not begin transactions by itself: `_begin_sqlite` says which kind.
+    connection.isolation_level = None
+    connection.execute("PRAGMA synchronous = NORMAL")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A writer that began as a reader could not wait for the lock: it would fail at once.
+    writes = connection.get_execution_options().get("writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _keep_to_one_process(engine: Engine) -> None:
+    """Give a forked child connections of its own; two processes cannot share a socket."""
+
+    def made(connection: Any, record: Any) -> None:
+        del connection
+        record.info["pid"] = os.getpid()
+
+    def taken(connection: Any, record: Any, proxy: Any) -> None:
+        del connection
+        if record.info["pid"] != os.getpid():
+            record.dbapi_connection = proxy.dbapi_connection = None
+            raise DisconnectionError("the connection belongs to the parent process")
+
+    event.listen(engine, "connect", made)
+    event.listen(engine, "checkout", taken)
