@@ -1,0 +1,299 @@
+"""The legal candidates of one problem: which variants to compile, and how each may be launched.
+
+What is legal is decided in `tuner.legality` alone. This module says what is worth asking: tile
+families that Hopper's tensor cores run well, and for each tile a few rings, clusters and register
+splits, without tiles that would mostly compute padding.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from random import Random
+
+from tuner.config import KernelConfig, KernelVariant, LaunchKnobs, Schedule, Split, Store
+from tuner.legality import MAX_STAGES, faults, output_pitch, variant_faults
+from tuner.shape import TMA_ROW_MULTIPLE, Problem
+
+MAX_PADDING = 2.0
+"""A tile is left out if it computes more than this many times what the tightest one computes."""
+MAX_CLUSTER_PADDING = 4 / 3
+"""The same for tiles that only exist to fill up a cluster."""
+MAX_TRAFFIC = 2.5
+"""A tile is left out if it loads this many times what another does that keeps the device busy."""
+MAX_IDLE = 5.0
+"""A tile is left out if this many times its thread blocks could work at once with another."""
+SMALL_TILE = 64
+"""Accumulators per thread up to which deep rings and several slabs per stage are offered."""
+LARGE_TILE = 128
+"""Accumulators per thread from which a second register split is offered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Tiles that share a way of dividing work among consumer warpgroups."""
+
+    consumers: int
+    schedule: Schedule
+    split: Split
+    block_m: int
+    block_n: tuple[int, ...]
+    registers: tuple[tuple[int, int], ...]
+
+
+_ONE = ((0, 0),)
+_TWO = ((24, 240), (40, 232))
+_THREE = ((32, 160),)
+
+FAMILIES = (
+    Family(1, "cooperative", "m", 64, (16, 32, 48, 64, 80, 96, 112, 128), _ONE),
+    Family(1, "cooperative", "m", 64, (144, 160, 176, 192, 224, 256), _ONE),
+    Family(2, "cooperative", "m", 128, (16, 32, 48, 64, 96, 112, 128), _TWO),
+    Family(2, "cooperative", "m", 128, (144, 160, 176, 192, 208, 224, 256), _TWO),
+    Family(2, "cooperative", "m", 256, (64, 96, 112, 128), _TWO),
+    Family(2, "cooperative", "n", 192, (128, 160, 192), _TWO),
+    Family(2, "cooperative", "n", 256, (128,), _TWO),
+    Family(2, "cooperative", "n", 320, (128,), _TWO),
+    Family(2, "pingpong", "m", 64, (64, 96, 112, 128, 160, 192, 224, 256), _TWO),
+    Family(2, "pingpong", "m", 128, (64, 96, 112, 128, 144, 160, 176, 192, 208), _TWO),
+    Family(2, "pingpong", "m", 192, (128,), _TWO),
+    Family(3, "cooperative", "m", 192, (128, 144, 160, 176, 192, 208, 224, 256), _THREE),
+)
+PAIRS = ((1, 1), (2, 1), (1, 2))
+FOURS = ((4, 1), (1, 4), (2, 2))
+
+RASTERS = (
+    *product(("along_m", "along_n"), (1, 2, 4, 8, 16)),
+    ("hilbert", 8),  # one entry: a space-filling curve has no group
+)
+PROMOTIONS = (0, 64, 128, 256)
+EVICTIONS = (
+    ("normal", "normal"),
+    ("first", "normal"),
+    ("normal", "first"),
+    ("first", "last"),
+    ("last", "first"),
+)
+
+
+def menu(problem: Problem) -> list[KernelConfig]:
+    """Every variant worth compiling for `problem`, once each, with default knobs; all legal."""
+    found = dict.fromkeys(_variants(problem))
+    configs = (KernelConfig(v, default_knobs(problem, v)) for v in found)
+    return [c for c in configs if not faults(c, problem)]
+
+
+def sample(
+    problem: Problem, count: int, seed: int, *, any_knobs: bool = False
+) -> list[KernelConfig]:
+    """`count` different configs drawn evenly from the menu, or all of it if it is smaller.
+
+    any_knobs: draw launch knobs as well, instead of the defaults.
+    """
+    random = Random(seed)
+    entries = menu(problem)
+    chosen = random.sample(entries, min(count, len(entries)))
+    if any_knobs:
+        return [
+            KernelConfig(c.variant, random.choice(knob_menu(problem, c.variant))) for c in chosen
+        ]
+    return chosen
+
+
+def article_config(problem: Problem) -> KernelConfig:
+    """The published configuration of the kernel this project started from."""
+    variant = KernelVariant(128, 256, stages=3, cluster_m=2, store=store_for(problem))
+    sms = min(128, problem.sms // variant.cluster_size * variant.cluster_size)
+    return KernelConfig(variant, LaunchKnobs(num_sms=sms, raster="hilbert"))
+
+
+def trusted_config(problem: Problem) -> KernelConfig:
+    """The plain configuration that a device checks against higher precision, then trusts."""
+    variant = KernelVariant(128, 128, stages=4, store=store_for(problem))
+    return KernelConfig(variant, default_knobs(problem, variant))
+
+
+def store_for(problem: Problem) -> Store:
+    """A TMA store wherever the output's pitch allows one."""
+    return "direct" if output_pitch(problem) % TMA_ROW_MULTIPLE else "tma"
+
+
+def wgmma_extents(problem: Problem, transposed_store: bool) -> tuple[int, int]:
+    """Elements of the output along WGMMA's M and N, which `block_m` and `block_n` cut.
+
+    A column-major output is the row-major output of the exchanged product.
+    """
+    shape = problem.shape
+    exchanged = transposed_store != (problem.d == "col")
+    return (shape.n, shape.m) if exchanged else (shape.m, shape.n)
+
+
+def tile_grid(problem: Problem, variant: KernelVariant) -> tuple[int, int]:
+    """Tiles along WGMMA's M and N, rounded up to whole clusters."""
+    rows, columns = wgmma_extents(problem, variant.transposed_store)
+    return (
+        _round_up(-(-rows // variant.block_m), variant.cluster_m),
+        _round_up(-(-columns // variant.block_n), variant.cluster_n),
+    )
+
+
+def resident_sms(sms: int, cluster_size: int) -> int:
+    """Thread blocks that run at once, as far as it is known without asking a device.
+
+    Clusters of four strand multiprocessors: an H200 holds 30 of the 33 that its count suggests.
+    """
+    usable = sms * 10 // 11 if cluster_size > 2 else sms
+    return max(usable // cluster_size, 1) * cluster_size
+
+
+def default_knobs(problem: Problem, variant: KernelVariant) -> LaunchKnobs:
+    """The knobs a variant is first measured with."""
+    return LaunchKnobs(num_sms=resident_sms(problem.sms, variant.cluster_size))
+
+
+def sms_choices(problem: Problem, variant: KernelVariant) -> list[int]:
+    """All resident blocks, 128, and the fewest that finish in as many waves."""
+    size = variant.cluster_size
+    full = resident_sms(problem.sms, size)
+    tiles_m, tiles_n = tile_grid(problem, variant)
+    clusters = tiles_m * tiles_n // size
+    waves = -(-clusters // (full // size))
+    fewest = -(-clusters // waves) * size
+    choices = (full, 128 // size * size, fewest, problem.sms // size * size)
+    return list(dict.fromkeys(c for c in choices if size <= c <= problem.sms))
+
+
+def knob_menu(problem: Problem, variant: KernelVariant) -> list[LaunchKnobs]:
+    """Every launch of `variant` that the search may try."""
+    return [
+        LaunchKnobs(sms, raster, group, promotion, evict_a, evict_b)  # type: ignore[arg-type]
+        for sms, (raster, group), promotion, (evict_a, evict_b) in product(
+            sms_choices(problem, variant), RASTERS, PROMOTIONS, EVICTIONS
+        )
+    ]
+
+
+def knob_neighbours(config: KernelConfig, problem: Problem) -> list[KernelConfig]:
+    """The same variant launched with one knob changed."""
+    knobs = config.knobs
+    changed = [
+        *(replace(knobs, num_sms=n) for n in sms_choices(problem, config.variant)),
+        *(replace(knobs, raster=r, group=g) for r, g in RASTERS),  # type: ignore[arg-type]
+        *(replace(knobs, promotion=p) for p in PROMOTIONS),
+        *(replace(knobs, evict_a=a, evict_b=b) for a, b in EVICTIONS),  # type: ignore[arg-type]
+    ]
+    configs = (KernelConfig(config.variant, k) for k in dict.fromkeys(changed) if k != knobs)
+    return [c for c in configs if not faults(c, problem)]
+
+
+def _variants(problem: Problem) -> Iterator[KernelVariant]:
+    store = store_for(problem)
+    tiles = [
+        KernelVariant(
+            family.block_m,
+            block_n,
+            stages=2,
+            consumers=family.consumers,
+            split=family.split,
+            schedule=family.schedule,
+            producer_registers=family.registers[0][0],
+            consumer_registers=family.registers[0][1],
+            transposed_store=transposed,
+            store=store,
+        )
+        for family, transposed in product(FAMILIES, (False, True))
+        for block_n in family.block_n
+    ]
+    for tile in _promising(tiles, problem):
+        yield from _details(tile, problem)
+
+
+def _promising(tiles: Sequence[KernelVariant], problem: Problem) -> Iterator[KernelVariant]:
+    """Tiles that neither compute padding, nor starve on loads, nor leave the device idle."""
+    tightest = min(_padded(problem, t) for t in tiles)
+    tiles = [t for t in tiles if _padded(problem, t) <= MAX_PADDING * tightest]
+    busiest = max(_parallel(problem, t) for t in tiles)
+    lightest = min(_loads(t) for t in tiles if 2 * _parallel(problem, t) >= busiest)
+    for tile in tiles:
+        idle = _parallel(problem, tile) * MAX_IDLE < busiest
+        starved = _loads(tile) > MAX_TRAFFIC * lightest
+        if not (idle or starved):
+            yield tile
+
+
+def _details(tile: KernelVariant, problem: Problem) -> Iterator[KernelVariant]:
+    """Rings, clusters and register splits of one tile."""
+    small = tile.accumulators <= SMALL_TILE
+    for cluster_m, cluster_n in (*PAIRS, *FOURS):
+        base = replace(tile, cluster_m=cluster_m, cluster_n=cluster_n)
+        if not _cluster_pays(base, problem) or list(variant_faults(base)):
+            continue
+        paired = base.cluster_size <= 2
+        deepest = _deepest(base)
+        yield replace(base, stages=deepest)
+        if paired and deepest > 3:
+            yield replace(base, stages=deepest - 1)
+        if small and paired and deepest > 9:
+            yield replace(base, stages=8)
+        if base.cluster_size == 1 and not small and deepest > 4:
+            yield replace(base, stages=deepest - 2)
+        if (
+            tile.accumulators >= LARGE_TILE
+            and tile.consumers == 2
+            and (cluster_m, cluster_n) in PAIRS[:2]
+        ):
+            producer, consumer = _TWO[1]
+            yield replace(
+                base,
+                stages=deepest,
+                producer_registers=producer,
+                consumer_registers=consumer,
+            )
+        if small and paired:
+            yield from _merged(base, problem)
+
+
+def _merged(base: KernelVariant, problem: Problem) -> Iterator[KernelVariant]:
+    """Several slabs of K behind one barrier, where K and the ring have room for it."""
+    for slabs in (2, 4):
+        merged = replace(base, slabs_per_stage=slabs)
+        if problem.shape.k < 64 * slabs or list(variant_faults(merged)):
+            continue
+        if (deepest := _deepest(merged)) >= 3:
+            yield replace(merged, stages=deepest)
+
+
+def _deepest(base: KernelVariant) -> int:
+    """The most stages that are legal for `base`, which is legal itself."""
+    rings: Sequence[int] = range(MAX_STAGES, base.stages, -1)
+    return next((s for s in rings if not list(variant_faults(replace(base, stages=s)))), 2)
+
+
+def _padded(problem: Problem, tile: KernelVariant) -> int:
+    """Elements that tiles of this size compute, padding included."""
+    rows, columns = wgmma_extents(problem, tile.transposed_store)
+    return _round_up(rows, tile.block_m) * _round_up(columns, tile.block_n)
+
+
+def _parallel(problem: Problem, tile: KernelVariant) -> int:
+    """Multiprocessors that have a tile in the first wave."""
+    tiles_m, tiles_n = tile_grid(problem, tile)
+    return min(tiles_m * tiles_n, problem.sms)
+
+
+def _loads(tile: KernelVariant) -> float:
+    """Operand elements loaded for each element of the output, per unit of K."""
+    return 1 / tile.block_m + 1 / tile.block_n
+
+
+def _cluster_pays(base: KernelVariant, problem: Problem) -> bool:
+    """Whether a cluster has enough tiles to share among, and little padding."""
+    alone = replace(base, cluster_m=1, cluster_n=1)
+    plain_m, plain_n = tile_grid(problem, alone)
+    tiles_m, tiles_n = tile_grid(problem, base)
+    fits = base.cluster_m <= plain_m and base.cluster_n <= plain_n
+    full = tiles_m * tiles_n <= MAX_CLUSTER_PADDING * plain_m * plain_n
+    return fits and full and base.cluster_size <= problem.sms
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
