@@ -1,0 +1,1 @@
+"""Compiling: a variant becomes a cubin, once for every machine and shape that needs it."""
