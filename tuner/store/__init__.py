@@ -1,0 +1,1 @@
+"""Where measurements are kept: SQLite or Postgres. `engine.open_store` is the way in."""

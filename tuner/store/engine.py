@@ -37,15 +37,15 @@ def open_store(url: str, create: bool = True) -> Repository:
     a network file system; it is then as it was.
     """
     location = locate(url)
-    if location.path:
-        sqlite_file.require_usable(location.path, create)
-    engine = make_engine(location)
-    try:
-        upgrade(engine, location)
-    except BaseException:
-        engine.dispose()
-        raise
+    engine, _ = _opened(location, create)
     return Repository(engine, str(location))
+
+
+def upgrade_store(url: str) -> schema.Revision:
+    """Bring the database to the newest revision; returns where it stood. Raises: StoreError."""
+    engine, stood = _opened(locate(url), create=True)
+    engine.dispose()
+    return stood
 
 
 def locate(url: str) -> Location:
@@ -94,10 +94,21 @@ def make_engine(location: Location) -> Engine:
     return engine
 
 
+def _opened(location: Location, create: bool) -> tuple[Engine, schema.Revision]:
+    if location.path:
+        sqlite_file.require_usable(location.path, create)
+    engine = make_engine(location)
+    try:
+        return engine, upgrade(engine, location)
+    except BaseException:
+        engine.dispose()
+        raise
+
+
 def upgrade(
     engine: Engine, location: Location, scripts: Path = schema.MIGRATIONS
 ) -> schema.Revision:
-    """Bring the database to the newest revision; returns where it stood. Raises: StoreError."""
+    """As `upgrade_store`, with the revisions in `scripts`."""
 
     def copy(current: str) -> None:
         if location.path:

@@ -1,4 +1,4 @@
-"""Every query. Rows of measurements and outcomes are added, never changed."""
+"""What is known, and how to add to it. Measurements and outcomes are added, never changed."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -8,18 +8,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Engine,
-    Select,
-    Table,
-    and_,
-    case,
-    func,
-    select,
-    update,
-)
+from sqlalchemy import Connection, Engine, Select, Table, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -27,10 +16,11 @@ from tuner import __version__
 from tuner.hardware import DeviceIdentity
 from tuner.lookup import Answer, Race, choose
 from tuner.shape import Problem
+from tuner.store import queries
 from tuner.store.faults import store_error
-from tuner.store.rows import measurement_row, outcome_of, outcome_row, problem_row, readable
-from tuner.store.tables import MAX_INT64, PROBLEM, devices, measurements, runs, shape_outcomes
-from tuner.trial import Measurement, ShapeOutcome, ShapeState, Source, Toolchain, TrialState
+from tuner.store.rows import measurement_row, outcome_of, outcome_row, readable
+from tuner.store.tables import MAX_INT64, devices, measurements, runs, shape_outcomes
+from tuner.trial import Measurement, ShapeOutcome, Source, Toolchain, TrialState
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +34,7 @@ class StoredDevice:
 
 
 class Repository:
-    """What is known, over one database. Every method may be called from any thread.
+    """Everything that is stored, over one database. Any thread may call any method.
 
     Each call is one short transaction. Every method raises StoreError, and nothing else, when the
     database cannot be used.
@@ -69,8 +59,6 @@ class Repository:
         """Close every connection."""
         self._engine.dispose()
 
-    # Writing
-
     def add(self, rows: Sequence[Measurement]) -> None:
         """Store all of `rows` or none. A row that is stored already stays one row."""
         made = [measurement_row(row) for row in rows]
@@ -79,17 +67,15 @@ class Repository:
         seen = {row.device_key: (row.device_name, row.problem.sms) for row in rows}
         with self._transaction(writes=True) as connection:
             for key, (name, sms) in seen.items():
-                self._see_device(connection, key, name, sms)
-            self._insert_new(connection, measurements, made)
+                _see_device(connection, key, name, sms)
+            _insert_new(connection, measurements, made)
 
     def finish_shape(self, outcome: ShapeOutcome) -> None:
         """Store how the tuning of one problem ended."""
         row = outcome_row(outcome)
         with self._transaction(writes=True) as connection:
-            self._see_device(
-                connection, outcome.device_key, outcome.device_name, outcome.problem.sms
-            )
-            self._insert_new(connection, shape_outcomes, [row])
+            _see_device(connection, outcome.device_key, outcome.device_name, outcome.problem.sms)
+            _insert_new(connection, shape_outcomes, [row])
 
     def start_run(self, run_id: str, command: str, source: Source, device: DeviceIdentity) -> None:
         """Note that `command` began on `device`; a run that is known already stays as it is."""
@@ -106,16 +92,14 @@ class Repository:
             "started_at": datetime.now(UTC),
         }
         with self._transaction(writes=True) as connection:
-            self._see_device(connection, device.key, device.name, device.sms)
-            self._insert_new(connection, runs, [row])
+            _see_device(connection, device.key, device.name, device.sms)
+            _insert_new(connection, runs, [row])
 
     def finish_run(self, run_id: str, exit_code: int) -> None:
         """Note how a run ended."""
         ended = {"finished_at": datetime.now(UTC), "exit_code": exit_code}
         with self._transaction(writes=True) as connection:
             connection.execute(update(runs).where(runs.c.id == run_id).values(ended))
-
-    # Reading
 
     def attempts(
         self,
@@ -129,26 +113,13 @@ class Repository:
 
         Rows with a config that only another version knows stay stored and are left out.
         """
-        query = (
-            select(measurements)
-            .where(_is(measurements, problem, device_key), measurements.c.source.in_(sources))
-            .order_by(measurements.c.measured_at, measurements.c.id)
-        )
-        if toolchain:
-            query = query.where(_made_with(measurements, toolchain))
-        return [value for row in self._all(query, problem) if (value := readable(row))]
+        found = self._all(queries.attempts(problem, device_key, sources, toolchain), problem)
+        return [value for row in found if (value := readable(row))]
 
     def races(self, problem: Problem, device_key: str, protocol: str | None = None) -> list[Race]:
         """Every race of one problem, oldest first; with `protocol`, those under it."""
-        query = (
-            select(measurements)
-            .where(_is(measurements, problem, device_key), measurements.c.race.is_not(None))
-            .order_by(measurements.c.measured_at, measurements.c.id)
-        )
-        if protocol is not None:
-            query = query.where(measurements.c.protocol == protocol)
         together: dict[tuple[object, ...], list[Measurement]] = {}
-        for row in self._all(query, problem):
+        for row in self._all(queries.raced(problem, device_key, protocol), problem):
             if value := readable(row):
                 # One race has one of each; rows that differ could not be compared.
                 key = (value.race, value.protocol, value.source, value.toolchain)
@@ -171,95 +142,36 @@ class Repository:
         self, problem: Problem, device_key: str, toolchain: Toolchain, source: Source
     ) -> ShapeOutcome | None:
         """How the latest tuning of a problem with `toolchain` ended; None if none did."""
-        query = (
-            select(shape_outcomes)
-            .where(
-                _is(shape_outcomes, problem, device_key),
-                _made_with(shape_outcomes, toolchain),
-                shape_outcomes.c.source == source,
-            )
-            .order_by(*_latest_first())
-            .limit(1)
-        )
+        query = queries.outcomes(problem, device_key, toolchain, source).limit(1)
         return next((outcome_of(row) for row in self._all(query, problem)), None)
 
     def latest_outcome(self, problem: Problem, device_key: str) -> ShapeOutcome | None:
         """How the latest tuning ended whatever it was made with, a real device's before replay."""
-        query = (
-            select(shape_outcomes)
-            .where(_is(shape_outcomes, problem, device_key))
-            .order_by(_replayed(), *_latest_first())
-            .limit(1)
-        )
+        query = queries.outcomes(problem, device_key).limit(1)
         return next((outcome_of(row) for row in self._all(query, problem)), None)
-
-    def devices(self) -> list[StoredDevice]:
-        """Every device that rows exist for, by key."""
-        tuned = (
-            select(*(shape_outcomes.c[name] for name in PROBLEM))
-            .where(shape_outcomes.c.state == ShapeState.TUNED.value)
-            .distinct()
-            .subquery()
-        )
-        query = (
-            select(
-                devices.c.key, devices.c.name, devices.c.sms, func.count(tuned.c.m).label("shapes")
-            )
-            .join_from(devices, tuned, devices.c.key == tuned.c.device_key, isouter=True)
-            .group_by(devices.c.key, devices.c.name, devices.c.sms)
-            .order_by(devices.c.key)
-        )
-        return [StoredDevice(**row) for row in self._all(query)]
 
     def shapes(
         self, device_key: str, *, limit: int | None = None, offset: int = 0
     ) -> list[ShapeOutcome]:
-        """The latest outcome of each problem tuned on a device, by extents and budget."""
-        columns = [shape_outcomes.c[name] for name in PROBLEM]
-        place = func.row_number().over(
-            partition_by=columns, order_by=[_replayed(), *_latest_first()]
-        )
-        ranked = (
-            select(shape_outcomes, place.label("place"))
-            .where(shape_outcomes.c.device_key == device_key)
-            .subquery()
-        )
-        query = (
-            select(ranked)
-            .where(ranked.c.place == 1)
-            .order_by(*(ranked.c[name] for name in PROBLEM))
-            .limit(limit)
-            .offset(offset)
-        )
+        """The latest outcome of each problem tuned on a device, by extents and SM budget."""
+        query = queries.latest_outcomes(device_key, limit, offset)
         return [outcome_of(row) for row in self._all(query)]
+
+    def devices(self) -> list[StoredDevice]:
+        """Every device that rows exist for, by key."""
+        return [StoredDevice(**row) for row in self._all(queries.devices_with_shapes())]
 
     def failures(
         self, problem: Problem, device_key: str, *, toolchain: Toolchain | None = None
     ) -> dict[TrialState, int]:
         """How many attempts at a problem ended in each state but `ok`."""
-        query = (
-            select(measurements.c.state, func.count().label("attempts"))
-            .where(
-                _is(measurements, problem, device_key),
-                measurements.c.state != TrialState.OK.value,
-            )
-            .group_by(measurements.c.state)
-            .order_by(measurements.c.state)
-        )
-        if toolchain:
-            query = query.where(_made_with(measurements, toolchain))
-        return {TrialState(row["state"]): row["attempts"] for row in self._all(query, problem)}
+        found = self._all(queries.failures(problem, device_key, toolchain), problem)
+        return {TrialState(row["state"]): row["attempts"] for row in found}
 
     def watermark(self) -> tuple[int, int]:
         """Grows with every stored row and outcome; cheap, so that a cache can follow it."""
-        query = select(
-            select(func.max(measurements.c.id)).scalar_subquery().label("rows"),
-            select(func.max(shape_outcomes.c.id)).scalar_subquery().label("outcomes"),
-        )
-        (row,) = self._all(query)
+        (row,) = self._all(queries.watermark())
         return row["rows"] or 0, row["outcomes"] or 0
-
-    # Transactions
 
     def _all(
         self, query: Select[Any], problem: Problem | None = None
@@ -268,7 +180,7 @@ class Repository:
             # No column holds such a number, so no row has it.
             return []
         with self._transaction(writes=False) as connection:
-            return connection.execute(query).mappings().all()  # type: ignore[return-value]
+            return [dict(row) for row in connection.execute(query).mappings()]
 
     @contextmanager
     def _transaction(self, writes: bool) -> Iterator[Connection]:
@@ -281,36 +193,15 @@ class Repository:
         except SQLAlchemyError as error:
             raise store_error(self.location, error) from error
 
-    def _insert_new(
-        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
-    ) -> None:
-        if connection.dialect.name == "sqlite":
-            connection.execute(sqlite.insert(table).on_conflict_do_nothing(), rows)
-        else:
-            connection.execute(postgresql.insert(table).on_conflict_do_nothing(), rows)
 
-    def _see_device(self, connection: Connection, key: str, name: str, sms: int) -> None:
-        # The key says how many SMs there are; a query's budget may be less.
-        count = int(told[1]) if (told := re.search(r"-(\d{1,9})sm-", key)) else sms
-        row = {"key": key, "name": name, "sms": count, "first_seen_at": datetime.now(UTC)}
-        self._insert_new(connection, devices, [row])
+def _insert_new(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    # The same clause, spelled by two dialects of SQLAlchemy.
+    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    connection.execute(dialect.insert(table).on_conflict_do_nothing(), rows)
 
 
-def _is(table: Table, problem: Problem, device_key: str) -> ColumnElement[bool]:
-    named = problem_row(problem, device_key)
-    return and_(*(table.c[name] == named[name] for name in PROBLEM))
-
-
-def _made_with(table: Table, toolchain: Toolchain) -> ColumnElement[bool]:
-    return and_(
-        table.c.kernel_hash == toolchain.kernel_hash,
-        table.c.nvrtc_version == toolchain.nvrtc_version,
-    )
-
-
-def _latest_first() -> tuple[ColumnElement[Any], ColumnElement[Any]]:
-    return shape_outcomes.c.finished_at.desc(), shape_outcomes.c.id.desc()
-
-
-def _replayed() -> ColumnElement[int]:
-    return case((shape_outcomes.c.source == "replay", 1), else_=0)
+def _see_device(connection: Connection, key: str, name: str, sms: int) -> None:
+    # The key says how many SMs there are; a query's budget may be less.
+    count = int(told[1]) if (told := re.search(r"-(\d{1,9})sm-", key)) else sms
+    row = {"key": key, "name": name, "sms": count, "first_seen_at": datetime.now(UTC)}
+    _insert_new(connection, devices, [row])

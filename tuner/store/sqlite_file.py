@@ -90,21 +90,35 @@ def _counted() -> Iterable[str]:
 def _require_intact(path: Path) -> None:
     try:
         with path.open("rb") as file:
-            header = file.read(len(HEADER))
+            header = file.read(100)
     except OSError as error:
         raise StoreError(
             f"{path} cannot be read: {error.strerror}. Check its permissions."
         ) from None
-    if header != HEADER:
+    if not header.startswith(HEADER):
         raise StoreError(
             f"{path} is not a SQLite database; it was left as it is. Name another file."
         )
     small = path.stat().st_size <= QUICK_CHECK_LIMIT_BYTES
-    if found := faults(path) if small else []:
+    if found := faults(path) if small else _cut_off(path, header):
         raise StoreError(
             f"the database {path} is damaged ({found[0]}); it was left as it is. Restore a copy, "
             f"or save what can be read with `sqlite3 {path} .recover`."
         )
+
+
+def _cut_off(path: Path, header: bytes) -> list[str]:
+    """SQLite, "Database File Format": bytes 16 to 17 size of a page, 28 to 31 how many there are.
+
+    A write-ahead log may hold what the file does not yet.
+    """
+    log = path.with_name(path.name + "-wal")
+    page_bytes = int.from_bytes(header[16:18], "big")
+    need = int.from_bytes(header[28:32], "big") * (65536 if page_bytes == 1 else page_bytes)
+    size = path.stat().st_size
+    if size >= need or (log.exists() and log.stat().st_size):
+        return []
+    return [f"{size} of its {need} bytes are there"]
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
