@@ -1,0 +1,37 @@
+"""Assembles the service; starts nothing until the first request."""
+
+import os
+
+from fastapi import FastAPI
+
+from tuner import __version__
+from tuner.api import problem_details
+from tuner.api.reader import StoreHandle
+from tuner.api.routes import best_config, devices, health, shapes
+from tuner.settings import Settings
+from tuner.trial import Toolchain
+
+
+def create_app(database_url: str, toolchain: Toolchain | None = None) -> FastAPI:
+    """The service over the store at `database_url`.
+
+    toolchain: the current one, against which answers are marked stale; None leaves that to the
+        caller of the service.
+    """
+    app = FastAPI(
+        title="gemm-tuner",
+        version=__version__,
+        description="Tuned configurations of a Hopper bf16 GEMM kernel.",
+        redirect_slashes=False,
+    )
+    app.state.store = StoreHandle(database_url)
+    app.state.toolchain = toolchain
+    problem_details.install(app)
+    for noun in (best_config, shapes, devices, health):
+        app.include_router(noun.router)
+    return app
+
+
+def from_environment() -> FastAPI:
+    """The service over the store that the environment names, for servers that take a factory."""
+    return create_app(Settings.from_environment(os.environ).database_url)

@@ -1,0 +1,142 @@
+"""Errors as `application/problem+json` (RFC 9457), the only form in which the service fails."""
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Literal
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+from tuner.api.extents import EXTENT_RANGE
+from tuner.errors import StoreError
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_S = 5
+SHOWN_CHARACTERS = 60
+
+MissState = Literal["never_tuned", "no_valid_config", "unsupported", "unknown_device"]
+
+
+class InvalidField(BaseModel):
+    """One query parameter that was refused."""
+
+    field: str
+    allowed: str = Field(description="The values this parameter accepts.")
+    message: str
+
+
+class KnownDevice(BaseModel):
+    """A device that a query can name."""
+
+    key: str
+    name: str
+
+
+class ProblemDetails(BaseModel):
+    """Why a request has no answer."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    state: MissState | None = Field(None, description="404 of /best-config: why there is none.")
+    counts: dict[str, int] | None = Field(None, description="Failed attempts by how they ended.")
+    devices: list[KnownDevice] | None = Field(None, description="What `device` can be.")
+    errors: list[InvalidField] | None = Field(None, description="422: every refused parameter.")
+
+
+class ApiError(Exception):
+    """An answer that is a problem; `members` are extension members of ProblemDetails."""
+
+    def __init__(self, status: HTTPStatus, detail: str, **members: Any) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.members = members
+
+
+def respond(
+    status: int, detail: str, headers: Mapping[str, str] | None = None, **members: Any
+) -> JSONResponse:
+    """One problem as a response; members that are None are left out."""
+    body = ProblemDetails(
+        title=HTTPStatus(status).phrase, status=status, detail=detail, **members
+    ).model_dump(mode="json", exclude_none=True)
+    return JSONResponse(body, status_code=status, media_type=MEDIA_TYPE, headers=headers)
+
+
+def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI entries of the problems that a route can answer with."""
+    schema = ProblemDetails.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema = _inlined(schema, schema.pop("$defs", {}))
+    content = {MEDIA_TYPE: {"schema": schema}}
+    return {s.value: {"description": s.phrase, "content": content} for s in statuses}
+
+
+def shown(text: str) -> str:
+    """`text` quoted for a message, cut to a length that is kind to logs."""
+    return repr(text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "...")
+
+
+def install(app: FastAPI) -> None:
+    """Answer every failure of `app` with a problem."""
+
+    @app.exception_handler(ApiError)
+    async def api_error(_: Request, error: ApiError) -> JSONResponse:
+        return respond(error.status, error.detail, **error.members)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        fields = [_invalid_field(e) for e in error.errors()]
+        detail = " ".join(f.message for f in fields)
+        return respond(HTTPStatus.UNPROCESSABLE_ENTITY, detail, errors=fields)
+
+    @app.exception_handler(StoreError)
+    async def store_failed(request: Request, error: StoreError) -> JSONResponse:
+        request.app.state.store.forget()
+        retry = {"Retry-After": str(RETRY_AFTER_S)}
+        return respond(HTTPStatus.SERVICE_UNAVAILABLE, str(error), headers=retry)
+
+    @app.exception_handler(HTTPException)
+    async def http_error(request: Request, error: HTTPException) -> JSONResponse:
+        detail = f"{request.method} {shown(request.url.path)}: {error.detail}. See /docs."
+        return respond(error.status_code, detail, headers=error.headers)
+
+    @app.exception_handler(Exception)
+    async def unexpected(_: Request, error: Exception) -> JSONResponse:
+        detail = f"The service failed ({type(error).__name__}); its log says where."
+        return respond(HTTPStatus.INTERNAL_SERVER_ERROR, detail)
+
+
+def _invalid_field(error: Mapping[str, Any]) -> InvalidField:
+    name = str(error["loc"][-1])
+    context: Mapping[str, Any] = error.get("ctx") or {}
+    match error["type"]:
+        case "missing":
+            # Only the extents of the shape have no default.
+            message = f"{name} is missing; give {EXTENT_RANGE}."
+            return InvalidField(field=name, allowed=EXTENT_RANGE, message=message)
+        case "extra_forbidden":
+            message = f"There is no parameter {shown(name)}; /docs lists them."
+            return InvalidField(field=name[:SHOWN_CHARACTERS], allowed="absent", message=message)
+    allowed = str(context.get("allowed") or context.get("expected") or error["msg"])
+    given = shown(str(error["input"]))
+    message = f"{name} must be {allowed}; {given} is not."
+    return InvalidField(field=name, allowed=allowed, message=message)
+
+
+def _inlined(node: Any, definitions: Mapping[str, Any]) -> Any:
+    """`node` with references to `definitions` replaced by what they refer to."""
+    if isinstance(node, dict):
+        reference = node.get("$ref")
+        if isinstance(reference, str):
+            return _inlined(definitions[reference.rsplit("/", 1)[-1]], definitions)
+        return {key: _inlined(value, definitions) for key, value in node.items()}
+    if isinstance(node, Sequence) and not isinstance(node, str):
+        return [_inlined(value, definitions) for value in node]
+    return node

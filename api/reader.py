@@ -1,0 +1,102 @@
+"""The store as the service sees it: opened at the first request, and again after a failure."""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from pathlib import Path
+from threading import Lock
+from time import monotonic
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from tuner.api.problem_details import ApiError, shown
+from tuner.errors import StoreError
+from tuner.store.engine import locate, open_store
+from tuner.store.repository import Repository, StoredDevice
+
+RETRY_S = 1.0
+"""How long a failed opening speaks for those who wait behind it, and for how long it is final."""
+
+
+class StoreHandle:
+    """Holds one open store for all requests.
+
+    A store that was there once and is gone is a failure, not an empty store: only the first
+    opening may create it.
+    """
+
+    def __init__(self, database_url: str) -> None:
+        self._url = database_url
+        self._lock = Lock()
+        self._repository: Repository | None = None
+        self._path: Path | None = None
+        self._file: tuple[int, int] | None = None
+        self._seen = False
+        self._failure: tuple[float, StoreError] | None = None
+
+    def repository(self) -> Repository:
+        """Raises: StoreError if the store cannot be used."""
+        with self._lock:
+            if self._repository is not None and self._file != self._file_now():
+                # SQLite would go on reading the deleted file, and nobody would notice.
+                self._close()
+            if self._repository is None:
+                self._open()
+            assert self._repository is not None
+            return self._repository
+
+    def forget(self) -> None:
+        """Open the store anew at the next request."""
+        with self._lock:
+            self._close()
+
+    def _open(self) -> None:
+        if self._failure and monotonic() - self._failure[0] < RETRY_S:
+            raise StoreError(str(self._failure[1]))
+        try:
+            self._repository = open_store(self._url, create=not self._seen)
+        except StoreError as error:
+            self._failure = (monotonic(), error)
+            raise
+        self._path = locate(self._url).path
+        self._file, self._failure, self._seen = self._file_now(), None, True
+
+    def _close(self) -> None:
+        if self._repository is not None:
+            self._repository.close()
+        self._repository = None
+
+    def _file_now(self) -> tuple[int, int] | None:
+        """Which file the database is; None for a server, and while there is none."""
+        try:
+            found = self._path.stat() if self._path else None
+        except OSError:
+            return None
+        return (found.st_dev, found.st_ino) if found else None
+
+
+def repository(request: Request) -> Repository:
+    handle: StoreHandle = request.app.state.store
+    return handle.repository()
+
+
+RepositoryDep = Annotated[Repository, Depends(repository)]
+
+
+def choose_device(stored: Sequence[StoredDevice], key: str | None) -> StoredDevice | None:
+    """The device named by `key`, or the only one; None if nothing is stored and none is named.
+
+    Raises: ApiError, 404 for a key that is not stored and 400 if one has to be named.
+    """
+    listing = [{"key": d.key, "name": d.name} for d in stored]
+    keys = ", ".join(f"{d.key} ({d.name})" for d in stored) or "none"
+    if key is not None:
+        for device in stored:
+            if device.key == key:
+                return device
+        detail = f"No device has the key {shown(key)}. Stored devices: {keys}."
+        raise ApiError(HTTPStatus.NOT_FOUND, detail, state="unknown_device", devices=listing)
+    if len(stored) > 1:
+        detail = f"Several devices are stored; name one with device=KEY: {keys}."
+        raise ApiError(HTTPStatus.BAD_REQUEST, detail, devices=listing)
+    return stored[0] if stored else None

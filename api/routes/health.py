@@ -1,0 +1,33 @@
+"""Is the service alive, and can it read its store?"""
+
+from http import HTTPStatus
+from typing import Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from tuner import __version__
+from tuner.api.problem_details import documented
+from tuner.api.reader import RepositoryDep
+
+router = APIRouter(tags=["health"])
+
+
+class Health(BaseModel):
+    """The service answers."""
+
+    status: Literal["ok"] = "ok"
+    version: str = __version__
+
+
+@router.get("/healthz")
+def healthz() -> Health:
+    """The process answers; the store is not asked."""
+    return Health()
+
+
+@router.get("/readyz", responses=documented(HTTPStatus.SERVICE_UNAVAILABLE))
+def readyz(repository: RepositoryDep) -> Health:
+    """The store answers too."""
+    repository.devices()
+    return Health()

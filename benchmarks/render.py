@@ -1,0 +1,167 @@
+"""Write the results table of README.md from the evidence in benchmarks/results/.
+
+`python benchmarks/render.py` rewrites the text between the markers; `--check` only says whether
+that would change anything (exit 1). Exit 2: the evidence or the markers cannot be used.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, isfinite, log
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+EVIDENCE = Path("benchmarks/results/article-hot.json")
+BEGIN = "<!-- results: written by benchmarks/render.py -->"
+END = "<!-- end of results -->"
+NOT_MEASURED = "Not measured yet: `benchmarks/results/article-hot.json` is not there."
+
+OURS = "tuned"
+BASELINES = {
+    "cublas": "cuBLAS",
+    "cublaslt_best": "best cuBLASLt",
+    "article": "article's config",
+}
+"""Contender in the evidence -> column heading. `X_us` holds its time, `rounds[X]` its samples."""
+
+
+class BadEvidence(Exception):
+    """The evidence or the README is not of the form this command reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One shape: medians in µs, and for each baseline how many times faster we are."""
+
+    shape: str
+    times_us: Mapping[str, float]
+    ratios: Mapping[str, float]
+
+
+def read_row(row: Mapping[str, Any]) -> Row:
+    """Raises: BadEvidence for a missing column, or contenders with unequal rounds."""
+    try:
+        shape = "{m} x {n} x {k}".format_map(row)
+        times = {name: float(row[f"{name}_us"]) for name in (OURS, *BASELINES)}
+        rounds = {name: [float(us) for us in row["rounds"][name]] for name in times}
+    except KeyError as missing:
+        raise BadEvidence(f"a row of {EVIDENCE} lacks {missing}: {str(row)[:80]}") from None
+    except (TypeError, ValueError) as error:
+        raise BadEvidence(f"a row of {EVIDENCE} is malformed ({error}).") from None
+    samples = [us for of_one in rounds.values() for us in of_one]
+    if not samples or not all(isfinite(us) and us > 0 for us in (*samples, *times.values())):
+        raise BadEvidence(f"{EVIDENCE}: {shape} has times that are not positive and finite.")
+    if len({len(of_one) for of_one in rounds.values()}) != 1:
+        raise BadEvidence(f"{EVIDENCE}: the contenders of {shape} cover different rounds.")
+    return Row(shape, times, {name: paired(rounds[name], rounds[OURS]) for name in BASELINES})
+
+
+def paired(baseline_us: Sequence[float], ours_us: Sequence[float]) -> float:
+    """Median over rounds of baseline / ours within the round: above 1, we are faster."""
+    return median(b / o for b, o in zip(baseline_us, ours_us, strict=True))
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    return exp(sum(map(log, values)) / len(values))
+
+
+def render(evidence: Mapping[str, Any]) -> str:
+    """The text between the markers.
+
+    Raises: BadEvidence if the evidence is incomplete.
+    """
+    named = ("command", "commit", "device", "driver", "toolchain", "protocol", "rows")
+    if missing := [name for name in named if not evidence.get(name)]:
+        raise BadEvidence(f"{EVIDENCE} lacks {', '.join(missing)}.")
+    rows = [read_row(row) for row in evidence["rows"]]
+    if len({row.shape for row in rows}) != len(rows):
+        raise BadEvidence(f"{EVIDENCE} has a shape twice.")
+    means = {name: geometric_mean([row.ratios[name] for row in rows]) for name in BASELINES}
+    slowest = min(row.ratios["cublas"] for row in rows)
+    table = [
+        "| M x N x K | tuned, µs | "
+        + " | ".join(f"{title}, µs | ratio" for title in BASELINES.values())
+        + " |",
+        "|" + " --- |" + " ---: |" * (1 + 2 * len(BASELINES)),
+        *(table_line(row) for row in rows),
+        "| geometric mean | | " + " | ".join(f"| **{means[b]:.3f}**" for b in BASELINES) + " |",
+    ]
+    summary = (
+        f"Geometric mean over {len(rows)} shapes: **{means['cublas']:.3f}** times the speed of "
+        f"cuBLAS (least: {slowest:.3f})."
+    )
+    origin = (
+        f"Device {told(evidence['device'])}; driver {told(evidence['driver'])}; "
+        f"{told(evidence['toolchain'])}; protocol `{evidence['protocol']}`; "
+        f"commit `{evidence['commit']}`; written by `{evidence['command']}`."
+    )
+    return "\n".join([summary, "", *table, "", origin])
+
+
+def table_line(row: Row) -> str:
+    cells = [row.shape, f"{row.times_us[OURS]:.1f}"]
+    for name in BASELINES:
+        cells += [f"{row.times_us[name]:.1f}", f"{row.ratios[name]:.3f}"]
+    return "| " + " | ".join(cells) + " |"
+
+
+def told(value: object) -> str:
+    """A string, or the members of an object, on one line."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {member}" for key, member in value.items())
+    return str(value)
+
+
+def with_results(readme: str, results: str) -> str:
+    """`readme` with the text between the markers replaced.
+
+    Raises: BadEvidence unless each marker is there once, in order.
+    """
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end) or BEGIN in rest or END in after:
+        raise BadEvidence(f"README.md must have the markers {BEGIN} and {END} once, in order.")
+    return f"{before}{BEGIN}\n{results}\n{END}{after}"
+
+
+def results_of(root: Path) -> str:
+    """Raises: BadEvidence if the file is there and cannot be read."""
+    path = root / EVIDENCE
+    if not path.exists():
+        return NOT_MEASURED
+    try:
+        evidence = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise BadEvidence(f"{EVIDENCE} is not JSON ({error}).") from None
+    if not isinstance(evidence, dict):
+        raise BadEvidence(f"{EVIDENCE} is not a JSON object.")
+    return render(evidence)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Write README.md's results from the evidence.")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if stale")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the checkout to work on")
+    options = parser.parse_args(arguments)
+    readme = options.root / "README.md"
+    try:
+        old = readme.read_text(encoding="utf-8")
+        new = with_results(old, results_of(options.root))
+    except (BadEvidence, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    if old == new:
+        return 0
+    if options.check:
+        print("README.md is older than the evidence; run python benchmarks/render.py.")
+        return 1
+    readme.write_text(new, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""A service over a real SQLite store that holds two tuned shapes and one that failed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tuner.api.app import create_app
+from tuner.config import KernelConfig, KernelVariant, LaunchKnobs
+from tuner.shape import GemmShape, Problem
+from tuner.store.engine import open_store
+from tuner.store.repository import Repository
+from tuner.trial import (
+    PROTOCOL_COOL,
+    PROTOCOL_HOT,
+    Contender,
+    Measurement,
+    ShapeOutcome,
+    ShapeState,
+    Toolchain,
+    TrialState,
+)
+
+KEY, NAME, SMS = "sm90-132sm-141gb", "NVIDIA H200", 132
+TOOLCHAIN = Toolchain("kernel-hash", "13.0.88")
+CONFIG = KernelConfig(KernelVariant(128, 256, 4), LaunchKnobs(num_sms=SMS))
+TUNED = GemmShape(4096, 4096, 4096)
+LOST = GemmShape(512, 512, 4096)
+FAILED = GemmShape(64, 64, 64)
+TOO_LARGE = GemmShape(2**31 - 1, 2**31 - 1, 8)
+
+
+def race(
+    shape: GemmShape, kernel_us: float, cublas_us: float, key: str, name: str
+) -> list[Measurement]:
+    """Ten equal rounds under each protocol."""
+    contenders = {
+        Contender("kernel", CONFIG): kernel_us,
+        Contender("cublas"): cublas_us,
+        Contender("cublaslt", algorithm="tile 128x256"): cublas_us,
+    }
+    return [
+        Measurement(
+            problem=Problem(shape, SMS),
+            device_key=key,
+            device_name=name,
+            protocol=protocol,
+            contender=contender,
+            toolchain=TOOLCHAIN,
+            state=TrialState.OK,
+            samples_us=(us,) * 10,
+            race=f"{shape}-{protocol}-{key}",
+        )
+        for protocol in (PROTOCOL_HOT, PROTOCOL_COOL)
+        for contender, us in contenders.items()
+    ]
+
+
+def outcome(shape: GemmShape, state: ShapeState, key: str, name: str, detail: str) -> ShapeOutcome:
+    return ShapeOutcome(
+        problem=Problem(shape, SMS),
+        device_key=key,
+        device_name=name,
+        toolchain=TOOLCHAIN,
+        state=state,
+        detail=detail,
+        counts={"crashed": 2, "wrong_result": 3} if state is ShapeState.NO_VALID_CONFIG else {},
+    )
+
+
+def fill(repository: Repository, key: str = KEY, name: str = NAME) -> None:
+    repository.add(race(TUNED, 100.0, 110.0, key, name))
+    repository.add(race(LOST, 12.0, 10.0, key, name))
+    for shape, state, detail in (
+        (TUNED, ShapeState.TUNED, ""),
+        (LOST, ShapeState.TUNED, ""),
+        (FAILED, ShapeState.NO_VALID_CONFIG, ""),
+        (TOO_LARGE, ShapeState.DOES_NOT_FIT, "needs 8.0 EiB; the device has 141 GiB."),
+    ):
+        repository.finish_shape(outcome(shape, state, key, name, detail))
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """A filled SQLite file."""
+    path = tmp_path / "tuner.db"
+    with open_store(f"sqlite:///{path}") as repository:
+        fill(repository)
+    return path
+
+
+def serving(url: str) -> Iterator[TestClient]:
+    """A client that turns an exception of the service into its 500, as a server does."""
+    with TestClient(create_app(url), raise_server_exceptions=False) as client:
+        yield client
+        client.app.state.store.forget()  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def client(database: Path) -> Iterator[TestClient]:
+    yield from serving(f"sqlite:///{database}")
+
+
+@pytest.fixture
+def empty_client(tmp_path: Path) -> Iterator[TestClient]:
+    yield from serving(f"sqlite:///{tmp_path / 'empty.db'}")
+
+
+@pytest.fixture
+def two_devices(database: Path) -> Iterator[TestClient]:
+    with open_store(f"sqlite:///{database}") as repository:
+        fill(repository, "sm90-132sm-80gb", "NVIDIA H100 80GB HBM3")
+    yield from serving(f"sqlite:///{database}")

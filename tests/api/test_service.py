@@ -1,0 +1,219 @@
+"""The service keeps running when its store does not, documents itself, and lists what it has."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.api.conftest import KEY, NAME, fill, serving
+from tuner.api import reader
+from tuner.store.engine import open_store
+
+BEST = "/best-config?m=4096&n=4096&k=4096"
+
+
+@pytest.fixture(autouse=True)
+def _retry_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "RETRY_S", 0.0)
+
+
+def assert_unavailable(client: TestClient) -> str:
+    response = client.get(BEST)
+    assert response.status_code == 503, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    assert int(response.headers["retry-after"]) > 0
+    assert "Traceback" not in response.text
+    return str(response.json()["detail"])
+
+
+def test_database_deleted_while_serving_is_503_naming_the_file_and_is_not_made_anew(
+    client: TestClient, database: Path
+) -> None:
+    assert client.get(BEST).status_code == 200
+    for path in database.parent.glob("tuner.db*"):
+        path.unlink()
+    assert str(database) in assert_unavailable(client)
+    assert not database.exists()
+    assert client.get("/healthz").status_code == 200
+    assert client.get("/readyz").status_code == 503
+
+
+def test_database_damaged_while_serving_is_503_and_is_left_as_it_is(
+    client: TestClient, database: Path
+) -> None:
+    assert client.get(BEST).status_code == 200
+    damaged = b"\xff" * database.stat().st_size
+    for path in database.parent.glob("tuner.db*"):
+        path.unlink()
+    database.write_bytes(damaged)
+    assert str(database) in assert_unavailable(client)
+    assert database.read_bytes() == damaged
+
+
+def test_pages_overwritten_in_place_are_never_served_as_an_answer_or_a_500(
+    client: TestClient, database: Path
+) -> None:
+    with open_store(f"sqlite:///{database}") as repository:
+        repository.devices()
+    size = database.stat().st_size
+    with database.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (size - 4096))
+    assert_unavailable(client)
+
+
+def test_service_recovers_when_the_database_is_back(client: TestClient, database: Path) -> None:
+    assert client.get(BEST).status_code == 200
+    aside = database.with_name("aside")
+    database.rename(aside)
+    assert_unavailable(client)
+    aside.rename(database)
+    assert client.get(BEST).status_code == 200
+
+
+def test_database_replaced_by_another_file_is_served_from_the_new_one(
+    client: TestClient, database: Path
+) -> None:
+    assert client.get("/devices").json()["devices"][0]["key"] == KEY
+    other = database.with_name("other.db")
+    with open_store(f"sqlite:///{other}") as repository:
+        fill(repository, "sm90-114sm-80gb", "NVIDIA H100 PCIe")
+    for path in database.parent.glob("tuner.db*"):
+        path.unlink()
+    other.rename(database)
+    assert client.get("/devices").json()["devices"][0]["key"] == "sm90-114sm-80gb"
+
+
+@pytest.mark.parametrize("url", ["postgresql://nobody@127.0.0.1:1/none", "sqlite:///:memory:"])
+def test_store_that_cannot_be_opened_is_503_and_the_service_stays_alive(url: str) -> None:
+    for client in serving(url):
+        assert_unavailable(client)
+        assert client.get("/healthz").json()["status"] == "ok"
+
+
+def test_failed_opening_answers_those_behind_it_without_trying_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "RETRY_S", 60.0)
+    opened: list[str] = []
+    really_open = reader.open_store
+
+    def counted(url: str, create: bool) -> object:
+        opened.append(url)
+        return really_open(url, create)
+
+    monkeypatch.setattr(reader, "open_store", counted)
+    for client in serving(f"sqlite:///{tmp_path}"):
+        assert {client.get(BEST).status_code for _ in range(5)} == {503}
+    assert len(opened) == 1
+
+
+def test_hundred_requests_at_once_are_all_answered(client: TestClient) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        statuses = list(pool.map(lambda _: client.get(BEST).status_code, range(100)))
+    assert statuses == [200] * 100
+
+
+def test_unexpected_failure_is_a_500_problem_without_its_traceback(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: object) -> None:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr("tuner.store.repository.Repository.devices", broken)
+    response = client.get("/devices")
+    assert response.status_code == 500
+    assert response.headers["content-type"] == "application/problem+json"
+    assert "secret" not in response.text
+
+
+def test_devices_lists_key_name_multiprocessors_and_tuned_shapes(client: TestClient) -> None:
+    listed = client.get("/devices").json()
+    assert listed == {"devices": [{"key": KEY, "name": NAME, "sms": 132, "shapes": 2}]}
+
+
+def test_shapes_are_listed_in_pages_with_how_tuning_ended(client: TestClient) -> None:
+    first = client.get("/shapes?limit=3").json()
+    assert [(s["m"], s["state"]) for s in first["shapes"]] == [
+        (64, "no_valid_config"),
+        (512, "tuned"),
+        (4096, "tuned"),
+    ]
+    assert first["next_offset"] == 3
+    last = client.get("/shapes?limit=3&offset=3").json()
+    assert [(s["m"], s["state"]) for s in last["shapes"]] == [(2**31 - 1, "does_not_fit")]
+    assert last["next_offset"] is None
+    assert client.get("/shapes?device=other").json()["state"] == "unknown_device"
+
+
+def test_openapi_documents_every_status_parameter_range_and_choice(client: TestClient) -> None:
+    described = client.get("/openapi.json").json()
+    assert set(described["paths"]) == {"/best-config", "/shapes", "/devices", "/healthz", "/readyz"}
+    best = described["paths"]["/best-config"]["get"]
+    assert set(best["responses"]) == {"200", "400", "404", "422", "503"}
+    for status in ("400", "404", "422", "503"):
+        content = best["responses"][status]["content"]
+        assert list(content) == ["application/problem+json"]
+        assert "state" in content["application/problem+json"]["schema"]["properties"]
+    parameters = {p["name"]: p for p in best["parameters"]}
+    assert [name for name, p in parameters.items() if p["required"]] == ["m", "n", "k"]
+    assert set(parameters) - {"m", "n", "k"} == {
+        *("dtype", "layout", "d", "device", "sms", "protocol", "numerics", "match"),
+    }
+    for name in "mnk":
+        schema = parameters[name]["schema"]
+        assert (schema["type"], schema["minimum"], schema["maximum"]) == ("integer", 1, 2**31 - 1)
+    assert parameters["d"]["schema"]["enum"] == ["row", "col"]
+    config = described["components"]["schemas"]["Config"]["properties"]
+    assert {"block_m", "stages", "raster", "num_sms"} <= set(config)
+
+
+def test_docs_page_is_served(client: TestClient) -> None:
+    assert client.get("/docs").headers["content-type"].startswith("text/html")
+
+
+def test_real_server_process_answers_from_the_environment_and_survives_bad_bytes(
+    database: Path,
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = subprocess.Popen(
+        f"{sys.executable} -m uvicorn --factory tuner.api.app:from_environment "
+        f"--port {port} --log-level warning".split(),
+        env={**os.environ, "TUNER_DATABASE_URL": f"sqlite:///{database}"},
+    )
+    try:
+        assert fetched(port, BEST) == 200
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as raw:
+            raw.sendall(b"GET /best-config?m=\xff\xfe&n=1&k=1 HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert raw.recv(100).split()[1] in (b"400", b"422")
+        assert fetched(port, "/best-config?m=" + "9" * 5000 + "&n=1&k=1") == 422
+        assert fetched(port, BEST) == 200
+    finally:
+        server.terminate()
+        server.wait(timeout=10)
+
+
+def fetched(port: int, path: str) -> int:
+    """Status of a GET; waits for the server to listen."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+                return int(response.status)
+        except urllib.error.HTTPError as refused:
+            with refused:
+                return refused.code
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)

@@ -1,0 +1,69 @@
+"""The documents name what exists and nothing else."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
+TOP_LEVEL = ("tuner/", "api/", "kernels/", "migrations/", "tests/", "benchmarks/", "examples/")
+TOP_LEVEL += ("docs/", ".ci/")
+NOT_YET = {"benchmarks/results/article-hot.json"}
+"""Written on the GPU; README says so while it is missing."""
+
+
+def text(document: str) -> str:
+    return (ROOT / document).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_path_a_document_names_exists(document: str) -> None:
+    quoted = re.findall(r"`([^`\s]+)`", text(document))
+    named = {q for q in quoted if q.startswith(TOP_LEVEL)} - NOT_YET
+    assert sorted(path for path in named if not (ROOT / path).exists()) == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_link_of_a_document_leads_somewhere(document: str) -> None:
+    targets = re.findall(r"\]\(([^)#]+)\)", text(document))
+    assert [t for t in targets if "://" not in t and not (ROOT / t).exists()] == []
+
+
+def test_architecture_names_every_module_and_stage_of_the_package() -> None:
+    architecture = text("ARCHITECTURE.md")
+    linked = {"api", "kernels", "migrations"}
+    parts = {
+        f"tuner/{path.name}"
+        for path in (ROOT / "tuner").iterdir()
+        if path.name not in linked | {"__init__.py", "__pycache__", "py.typed", "recordings"}
+    }
+    assert sorted(part for part in parts if f"`{part}`" not in architecture) == []
+
+
+def test_readme_names_every_environment_variable_that_settings_read() -> None:
+    read = set(re.findall(r'"(TUNER_[A-Z_]+)"', text("tuner/settings.py")))
+    assert read
+    assert {name for name in read if f"`{name}`" not in text("README.md")} == set()
+
+
+def test_readme_names_every_extra_and_no_other() -> None:
+    import tomllib
+
+    extras = set(tomllib.loads(text("pyproject.toml"))["project"]["optional-dependencies"])
+    listed = text("README.md").partition("Extras: ")[2].partition(".\n")[0]
+    assert set(re.findall(r"`(\w+)`", listed)) == extras - {"cli"}
+
+
+def test_readme_starts_with_the_two_commands_that_set_up_and_check() -> None:
+    first_block = text("README.md").split("```")[1].splitlines()
+    assert first_block[0] == "sh"
+    assert len(first_block) == 3
+    assert first_block[1].startswith("python3 -m venv .venv && ")
+    assert first_block[1].endswith("tuner run --shapes examples/shapes.txt --device replay")
+    assert first_block[2].endswith(" && .ci/check")
+
+
+def test_changelog_starts_with_unreleased() -> None:
+    headings = re.findall(r"^## (.*)$", text("CHANGELOG.md"), flags=re.MULTILINE)
+    assert headings[0] == "Unreleased"
