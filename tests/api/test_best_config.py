@@ -10,7 +10,7 @@ from tuner.shape import GemmShape
 
 
 def ask(client: TestClient, shape: GemmShape, **others: str) -> tuple[int, dict[str, object]]:
-    asked = {"m": shape.m, "n": shape.n, "k": shape.k, **others}
+    asked: dict[str, str | int] = {"m": shape.m, "n": shape.n, "k": shape.k, **others}
     response = client.get("/best-config", params=asked)
     if response.status_code != 200:
         assert response.headers["content-type"] == "application/problem+json"

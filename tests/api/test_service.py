@@ -104,11 +104,10 @@ def test_failed_opening_answers_those_behind_it_without_trying_again(
 ) -> None:
     monkeypatch.setattr(reader, "RETRY_S", 60.0)
     opened: list[str] = []
-    really_open = reader.open_store
 
     def counted(url: str, create: bool) -> object:
         opened.append(url)
-        return really_open(url, create)
+        return open_store(url, create)
 
     monkeypatch.setattr(reader, "open_store", counted)
     for client in serving(f"sqlite:///{tmp_path}"):
