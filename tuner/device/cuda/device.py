@@ -1,0 +1,165 @@
+"""`CudaDevice`: one GPU behind the `Device` protocol. Runs in a process that may be killed."""
+
+import os
+import random
+from collections.abc import Sequence
+
+import cupy
+from cuda.bindings import driver
+
+from tuner.device.cuda import timing
+from tuner.device.cuda.blas import Libraries
+from tuner.device.cuda.conditions import Monitor, Reading, summarize
+from tuner.device.cuda.driver import Functions, check
+from tuner.device.cuda.workbench import Tools, Workbench
+from tuner.device.protocol import Entrant, Prepared
+from tuner.errors import DeviceCrashed, DeviceError, DoesNotFit
+from tuner.hardware import DeviceIdentity
+from tuner.shape import Problem
+from tuner.trial import PROTOCOL_COOL, PROTOCOL_HOT, Conditions, Contender, Sampled, TrialState
+
+_SPARE_BYTES = 2 * 2**30
+"""For the library workspaces, the fp64 reference's chunks and the context itself."""
+_FLOP_PER_SM_CLOCK = 4096
+"""Dense bf16 on sm_90: 512 fused multiply-adds in each of the four tensor cores of an SM."""
+_SCREEN_SAMPLES = 5
+_SCREEN_TARGET_US = 600.0
+
+
+class CudaDevice:
+    """Owns the context of one GPU. See `tuner.device.protocol.Device` for the contract."""
+
+    def __init__(self, index: int) -> None:
+        try:
+            count = cupy.cuda.runtime.getDeviceCount()
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            raise DeviceError(f"no usable NVIDIA GPU here ({error}).") from error
+        if index >= count:
+            raise DeviceError(f"there is no GPU {index}; this machine has {count}.")
+        properties = cupy.cuda.runtime.getDeviceProperties(index)
+        capability = (properties["major"], properties["minor"])
+        name = properties["name"].decode()
+        if capability != (9, 0):
+            raise DeviceError(
+                f"GPU {index} is a {name} of compute capability {capability[0]}.{capability[1]}; "
+                "the kernel needs 9.0 (H100, H200)."
+            )
+        cupy.cuda.Device(index).use()
+        cupy.cuda.runtime.free(0)  # makes the context
+        uuid = _uuid_text(properties["uuid"])
+        self._monitor = Monitor(uuid)
+        self._tools = Tools(
+            Functions(),
+            Libraries(),
+            cupy.cuda.Stream(non_blocking=True),
+            random.Random(os.urandom(8)),
+        )
+        self._identity = DeviceIdentity(
+            name=name,
+            compute_capability=capability,
+            sms=properties["multiProcessorCount"],
+            memory_bytes=self._monitor.memory_bytes(),
+            uuid=uuid,
+            driver=self._monitor.driver,
+            cublas_version=self._tools.libraries.version(),
+            l2_bytes=properties["l2CacheSize"],
+        )
+        self._bench: Workbench | None = None
+
+    def identify(self) -> DeviceIdentity:
+        return self._identity
+
+    def prepare(self, problem: Problem, trusted: Entrant) -> Prepared:
+        self.close()
+        needed, free = needed_bytes(problem), self._free_bytes()
+        if needed > free:
+            raise DoesNotFit(
+                f"{problem.shape} does not fit: it needs {needed / 2**30:.1f} GiB to be measured "
+                f"and proved, and {self._identity.name} has {free / 2**30:.1f} GiB free."
+            )
+        self._bench = Workbench(
+            self._tools, problem, trusted, lambda: self._free_bytes() - _SPARE_BYTES
+        )
+        sets = len(self._bench.sets)
+        return Prepared(sets * problem.shape.operand_bytes, sets, self._bench.reference_error)
+
+    def verify(self, entrant: Entrant) -> Sampled:
+        faults = self._require_bench().faults(entrant)
+        state = TrialState.WRONG_RESULT if faults else TrialState.OK
+        return Sampled(entrant.contender, state, (), "; ".join(faults), self._conditions([]))
+
+    def screen(self, entrant: Entrant) -> Sampled:
+        bench = self._require_bench()
+        contender, launches = bench.resolve(entrant)
+        graph = bench.graph(launches, _SCREEN_TARGET_US)
+        # The first is discarded: it finds the card as the work before left it.
+        samples = timing.race_hot(bench.track(), [graph], 1 + _SCREEN_SAMPLES)[0][1:]
+        return self._sampled(contender, samples, [self._monitor.read()])
+
+    def race(self, entrants: Sequence[Entrant], protocol: str, rounds: int) -> list[Sampled]:
+        if protocol not in (PROTOCOL_HOT, PROTOCOL_COOL):
+            raise DeviceError(f"a race is run under {PROTOCOL_HOT} or {PROTOCOL_COOL}.")
+        bench = self._require_bench()
+        resolved = [bench.resolve(entrant) for entrant in entrants]
+        graphs = [bench.graph(launches) for _, launches in resolved]
+        readings: list[Reading] = []
+        track = bench.track(lambda: readings.append(self._monitor.read()))
+        if protocol == PROTOCOL_HOT:
+            timing.warm(self._tools.stream, graphs[0], timing.WARM_SECONDS)
+            samples = timing.race_hot(track, graphs, rounds)
+        else:
+            for graph in graphs:
+                timing.time_once(track, graph)
+            samples = timing.race_cool(track, graphs, rounds)
+        return [
+            self._sampled(contender, taken, readings)
+            for (contender, _), taken in zip(resolved, samples, strict=True)
+        ]
+
+    def close(self) -> None:
+        self._bench = None
+        cupy.get_default_memory_pool().free_all_blocks()
+
+    def _sampled(
+        self, contender: Contender, samples: Sequence[float], readings: list[Reading]
+    ) -> Sampled:
+        conditions = self._conditions(readings)
+        fastest = self._fastest_possible_us()
+        if samples and min(samples) < fastest:
+            detail = f"{min(samples):.2f} us; physics allows no less than {fastest:.2f} us."
+            return Sampled(contender, TrialState.IMPLAUSIBLE, (), detail, conditions)
+        return Sampled(contender, TrialState.OK, tuple(samples), "", conditions).checked()
+
+    def _fastest_possible_us(self) -> float:
+        clock_mhz = self._monitor.max_sm_clock_mhz()
+        flop_per_us = self._identity.sms * _FLOP_PER_SM_CLOCK * clock_mhz
+        return self._require_bench().problem.shape.flops / flop_per_us
+
+    def _conditions(self, readings: list[Reading]) -> Conditions:
+        identity = self._identity
+        return summarize(readings, identity.driver, identity.cublas_version, identity.uuid)
+
+    def _require_bench(self) -> Workbench:
+        if self._bench is None:
+            raise DeviceCrashed("the device holds no operands; prepare a problem first.")
+        return self._bench
+
+    def _free_bytes(self) -> int:
+        free, _ = check(driver.cuMemGetInfo())
+        return int(free) + int(cupy.get_default_memory_pool().free_bytes())
+
+
+def needed_bytes(problem: Problem) -> int:
+    """Device memory that proving and timing `problem` takes, in bytes.
+
+    Three operand sets (timed, random, integers), two expected outputs and one more in transit, and
+    one operand in fp64 with the fp32 it is widened from.
+    """
+    s = problem.shape
+    wide_elements = s.n * s.k if problem.d == "row" else s.m * s.k
+    return 3 * s.operand_bytes + 3 * 2 * s.m * s.n + 16 * wide_elements + _SPARE_BYTES
+
+
+def _uuid_text(raw: bytes) -> str:
+    text = raw[:16].hex()
+    return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
