@@ -10,6 +10,10 @@ from tuner.store.rows import problem_row
 from tuner.store.tables import PROBLEM, devices, measurements, shape_outcomes
 from tuner.trial import ShapeState, Source, Toolchain, TrialState
 
+FAILURES = [state.value for state in TrialState if state is not TrialState.OK]
+ENDINGS = [state.value for state in ShapeState]
+"""States that this version knows; a row of a later one may have another, and is left alone."""
+
 
 def attempts(
     problem: Problem, device_key: str, sources: Collection[str], toolchain: Toolchain | None
@@ -35,10 +39,7 @@ def raced(problem: Problem, device_key: str, protocol: str | None) -> Select[Any
 def failures(problem: Problem, device_key: str, toolchain: Toolchain | None) -> Select[Any]:
     query = (
         select(measurements.c.state, func.count().label("attempts"))
-        .where(
-            _is(measurements, problem, device_key),
-            measurements.c.state != TrialState.OK.value,
-        )
+        .where(_is(measurements, problem, device_key), measurements.c.state.in_(FAILURES))
         .group_by(measurements.c.state)
         .order_by(measurements.c.state)
     )
@@ -54,7 +55,7 @@ def outcomes(
     """Outcomes of one problem: of a real device before replayed ones, then the latest first."""
     query = (
         select(shape_outcomes)
-        .where(_is(shape_outcomes, problem, device_key))
+        .where(_is(shape_outcomes, problem, device_key), shape_outcomes.c.state.in_(ENDINGS))
         .order_by(*_newest_real_first())
     )
     if toolchain:
@@ -68,7 +69,7 @@ def latest_outcomes(device_key: str, limit: int | None, offset: int) -> Select[A
     place = func.row_number().over(partition_by=problem, order_by=_newest_real_first())
     ranked = (
         select(shape_outcomes, place.label("place"))
-        .where(shape_outcomes.c.device_key == device_key)
+        .where(shape_outcomes.c.device_key == device_key, shape_outcomes.c.state.in_(ENDINGS))
         .subquery()
     )
     return (

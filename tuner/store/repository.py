@@ -66,7 +66,7 @@ class Repository:
             return
         seen = {row.device_key: (row.device_name, row.problem.sms) for row in rows}
         with self._transaction(writes=True) as connection:
-            for key, (name, sms) in seen.items():
+            for key, (name, sms) in sorted(seen.items()):
                 _see_device(connection, key, name, sms)
             _insert_new(connection, measurements, made)
 
