@@ -8,7 +8,9 @@
     ├── DoesNotFit          a shape whose operands exceed the device's memory
     ├── DeviceError         no usable device, or it died
     │   ├── DeviceTimeout   no answer before the deadline; the process was killed
-    │   └── DeviceCrashed   the device process died or reported a sticky CUDA error
+    │   ├── DeviceCrashed   the device process died or reported a sticky CUDA error
+    │   │   └── DeviceKilled    somebody else killed it; the candidate is not to blame
+    │   └── DeviceUnavailable   it cannot be opened: nothing can be measured
     └── StoreError          the database cannot be used; it was left untouched
 
 A message is a sentence: subject, limit, what to do next.
@@ -49,6 +51,14 @@ class DeviceTimeout(DeviceError):
 
 class DeviceCrashed(DeviceError):
     """The device process died, or its CUDA context is no longer usable."""
+
+
+class DeviceKilled(DeviceCrashed):
+    """The device process was killed from outside; what it was doing deserves another try."""
+
+
+class DeviceUnavailable(DeviceError):
+    """The device cannot be opened, so that nothing more can be measured."""
 
 
 class StoreError(TunerError):

@@ -7,10 +7,10 @@ from statistics import median
 import numpy as np
 
 from tuner.config import KernelConfig
-from tuner.search.seeds import estimate_us
+from tuner.search.seeds import estimate_us, nearest
 from tuner.search.surrogate import Belief, Points, expected_improvement
 from tuner.shape import Problem
-from tuner.trial import Measurement, TrialState
+from tuner.trial import PROTOCOL_SCREEN, Measurement, TrialState
 
 FAILURE_CAUTION = 0.5
 """How much of a candidate's promise a failure right beside it takes away."""
@@ -80,19 +80,14 @@ def nearest_lessons(problem: Problem, lessons: Sequence[Measurement]) -> list[Le
     """Deviations from the model on the shapes most like `problem`, `MAX_LESSONS` of them."""
     by_problem: dict[Problem, list[tuple[KernelConfig, float]]] = {}
     for row in lessons:
-        if row.state is TrialState.OK and row.contender.config and row.median_us:
+        screened = row.protocol == PROTOCOL_SCREEN and row.state is TrialState.OK
+        if screened and row.contender.config and row.median_us:
             pairs = by_problem.setdefault(row.problem, [])
             pairs.append((row.contender.config, row.median_us))
     found: list[Lesson] = []
-    for other in sorted(by_problem, key=lambda p: (shape_distance(p, problem), p)):
+    for other in nearest(problem, by_problem):
         pairs = by_problem[other][: MAX_LESSONS - len(found)]
         deviations = [log(us / estimate_us(other, c)) for c, us in pairs]
         offset = _offset(deviations)
         found += [(other, c, d - offset) for (c, _), d in zip(pairs, deviations, strict=True)]
     return found
-
-
-def shape_distance(a: Problem, b: Problem) -> float:
-    """How unlike two shapes are: doublings between their extents, summed."""
-    extents = zip((a.shape.m, a.shape.n, a.shape.k), (b.shape.m, b.shape.n, b.shape.k), strict=True)
-    return sum(abs(log(x / y)) for x, y in extents) / log(2)

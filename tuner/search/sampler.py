@@ -184,8 +184,9 @@ class Searcher:
             self._study.tell(trial, state=OptunaState.FAIL)
 
     def fastest(self, count: int, per_variant: int = 1) -> list[KernelConfig]:
-        """The `count` fastest configs told of, at most `per_variant` of one variant."""
-        done, _, _ = _sorted_out(self._study.get_trials(deepcopy=False))
+        """The `count` fastest configs that never failed, at most `per_variant` of one variant."""
+        done, failed, _ = _sorted_out(self._study.get_trials(deepcopy=False))
+        done = [(config, us) for config, us in done if config not in failed]
         taken: dict[KernelVariant, int] = {}
         chosen: list[KernelConfig] = []
         for config, _ in sorted(done, key=lambda pair: (pair[1], pair[0])):

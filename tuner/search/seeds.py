@@ -8,11 +8,13 @@ load; it only ranks, and the search corrects it as measurements arrive.
 
 from collections.abc import Iterable, Sequence
 from itertools import islice, zip_longest
+from math import log
 
 from tuner.config import SLAB_K, KernelConfig, Schedule
 from tuner.legality import k_steps
 from tuner.search.space import article_config, tile_grid
 from tuner.shape import ELEMENT_BYTES, Problem
+from tuner.trial import PROTOCOL_HOT, Measurement, TrialState
 
 CLOCK_MHZ = 1600.0
 """SM clock at the power limit."""
@@ -41,6 +43,7 @@ PROVEN_TILES: tuple[Tile, ...] = (
     (128, 144, "pingpong"),
 )
 """Tiles that won under load although a model of cycles alone ranks them lower: power decides."""
+WINNERS_PER_SHAPE = 2
 
 
 def estimate_us(problem: Problem, config: KernelConfig) -> float:
@@ -121,3 +124,25 @@ def seeds(
 def _tile(config: KernelConfig) -> Tile:
     v = config.variant
     return v.block_m, v.block_n, v.schedule
+
+
+def shape_distance(a: Problem, b: Problem) -> float:
+    """How unlike two shapes are: doublings between their extents, summed."""
+    extents = zip((a.shape.m, a.shape.n, a.shape.k), (b.shape.m, b.shape.n, b.shape.k), strict=True)
+    return sum(abs(log(x / y)) for x, y in extents) / log(2)
+
+
+def nearest(problem: Problem, others: Iterable[Problem]) -> list[Problem]:
+    """`others` without `problem`, the most similar first; equals keep a fixed order."""
+    return sorted(set(others) - {problem}, key=lambda p: (shape_distance(p, problem), p))
+
+
+def winners(problem: Problem, rows: Iterable[Measurement]) -> list[KernelConfig]:
+    """The fastest raced configs of each shape in `rows`, `problem` first and then by nearness."""
+    raced: dict[Problem, list[tuple[float, KernelConfig]]] = {}
+    for row in rows:
+        us, config = row.median_us, row.contender.config
+        if row.protocol == PROTOCOL_HOT and row.state is TrialState.OK and config and us:
+            raced.setdefault(row.problem, []).append((us, config))
+    order = [problem, *nearest(problem, raced)]
+    return [c for p in order for _, c in sorted(raced.get(p, []))[:WINNERS_PER_SHAPE]]

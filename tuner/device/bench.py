@@ -1,0 +1,172 @@
+"""One problem on one device: prove and time candidates, and survive those that break it.
+
+Whatever a candidate does becomes its state. Only what is not a candidate's doing is raised.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tuner.device.protocol import Device, Entrant, Prepared
+from tuner.errors import (
+    DeviceCrashed,
+    DeviceError,
+    DeviceKilled,
+    DeviceTimeout,
+    DeviceUnavailable,
+    DoesNotFit,
+    TunerError,
+)
+from tuner.shape import Problem
+from tuner.trial import Sampled, TrialState
+
+PEAK_FLOPS_PER_SM_US = 4096 * 2100.0
+"""Dense bf16 FLOP that one SM can do in a µs at the highest boost clock of any Hopper part."""
+PREPARE_ATTEMPTS = 3
+RACE_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RaceResult:
+    """What a race left: paired samples, and who had to be taken out of it, and why."""
+
+    sampled: tuple[Sampled, ...]
+    removed: tuple[Sampled, ...] = ()
+
+
+class Bench:
+    """Attempts and races of `problem`; prepares the device again after whatever broke it.
+
+    Every method raises DoesNotFit if the operands exceed the device, DeviceUnavailable if there is
+    no device any more, and DeviceError if the device repeatedly fails for no candidate's fault.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        problem: Problem,
+        trusted: Entrant,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.verify_seconds = 0.0
+        self.measure_seconds = 0.0
+        self._device = device
+        self._problem = problem
+        self._trusted = trusted
+        self._clock = clock
+        self._prepared: Prepared | None = None
+
+    def prepare(self) -> Prepared:
+        """Put the operands on the device, unless they are there."""
+        if self._prepared is not None:
+            return self._prepared
+        failure: Exception | None = None
+        for _ in range(PREPARE_ATTEMPTS):
+            try:
+                with self._verifying():
+                    self._prepared = self._device.prepare(self._problem, self._trusted)
+                return self._prepared
+            except (DeviceTimeout, DeviceCrashed) as error:
+                failure = error
+            except (DoesNotFit, DeviceError):
+                raise
+            except Exception as error:
+                failure = error
+        raise DeviceError(
+            f"the device could not be prepared for {self._problem.shape} in {PREPARE_ATTEMPTS} "
+            f"attempts: {_described(failure)}"
+        ) from failure
+
+    def attempt(self, entrant: Entrant) -> Sampled:
+        """Prove one candidate, then screen it; it is never screened unproven."""
+        killed: DeviceKilled | None = None
+        for _ in range(2):
+            self.prepare()
+            try:
+                with self._verifying():
+                    verified = self._device.verify(entrant)
+                if verified.state is not TrialState.OK:
+                    return verified
+                with self._measuring():
+                    screened = self._device.screen(entrant)
+                return self._plausible(screened)
+            except DeviceKilled as error:
+                # Somebody else's doing, unless it happens every time.
+                self._prepared = None
+                killed = error
+            except DeviceUnavailable:
+                raise
+            except Exception as error:
+                self._prepared = None
+                return _failed(entrant, error)
+        return _failed(entrant, killed)
+
+    def race(self, entrants: Sequence[Entrant], protocol: str, rounds: int) -> RaceResult:
+        """Race all of `entrants`; who breaks the device is found out, taken out, and reported."""
+        racing = list(entrants)
+        removed: list[Sampled] = []
+        failure: Exception | None = None
+        for _ in range(RACE_ATTEMPTS):
+            self.prepare()
+            try:
+                with self._measuring():
+                    sampled = self._device.race(racing, protocol, rounds)
+                return RaceResult(tuple(map(self._plausible, sampled)), tuple(removed))
+            except DeviceUnavailable:
+                raise
+            except Exception as error:
+                self._prepared = None
+                failure = error
+                if not isinstance(error, DeviceKilled):
+                    culprits = self._culprits(racing)
+                    removed += culprits.values()
+                    racing = [e for e in racing if e not in culprits]
+        raise DeviceError(
+            f"a race of {self._problem.shape} failed {RACE_ATTEMPTS} times: {_described(failure)}"
+        ) from failure
+
+    def _culprits(self, entrants: Sequence[Entrant]) -> dict[Entrant, Sampled]:
+        """Kernels that fail alone, each with how."""
+        alone = {e: self.attempt(e) for e in entrants if e.contender.config is not None}
+        return {e: sampled for e, sampled in alone.items() if sampled.state is not TrialState.OK}
+
+    def _plausible(self, sampled: Sampled) -> Sampled:
+        """The same, `implausible` if a sample is not a time this device can reach."""
+        checked = sampled.checked()
+        floor = self._problem.shape.flops / (self._problem.sms * PEAK_FLOPS_PER_SM_US)
+        if checked.state is TrialState.OK and min(checked.samples_us) < floor:
+            detail = (
+                f"{min(checked.samples_us):.4g} us is less than the {floor:.4g} us that the tensor "
+                f"cores of {self._problem.sms} SMs need."
+            )
+            return Sampled(
+                checked.contender, TrialState.IMPLAUSIBLE, (), detail, checked.conditions
+            )
+        return checked
+
+    @contextmanager
+    def _verifying(self) -> Iterator[None]:
+        started = self._clock()
+        try:
+            yield
+        finally:
+            self.verify_seconds += self._clock() - started
+
+    @contextmanager
+    def _measuring(self) -> Iterator[None]:
+        started = self._clock()
+        try:
+            yield
+        finally:
+            self.measure_seconds += self._clock() - started
+
+
+def _failed(entrant: Entrant, error: Exception | None) -> Sampled:
+    state = TrialState.TIMEOUT if isinstance(error, DeviceTimeout) else TrialState.CRASHED
+    return Sampled(entrant.contender, state, detail=_described(error))
+
+
+def _described(error: Exception | None) -> str:
+    """A sentence of ours as it is; anything else behind the name of its class."""
+    return str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,66 @@
+"""What a search may cost, and what it tells while it runs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tuner.shape import Problem
+from tuner.trial import Measurement, ShapeOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What one shape may cost.
+
+    trials: configs to screen. seconds_per_shape: None for no limit; the races at the end may
+    overrun it. finalists: configs raced, in `rounds_hot` and `rounds_cool` rounds.
+    batch: configs proposed and compiled ahead of the device.
+    """
+
+    trials: int = 96
+    seconds_per_shape: float | None = None
+    finalists: int = 8
+    rounds_hot: int = 25
+    rounds_cool: int = 15
+    batch: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeStarted:
+    """Shape `position` of `total` begins, counted from 1."""
+
+    problem: Problem
+    position: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrialDone:
+    """An attempt is stored; `done` of `planned`. `best` is the fastest screened so far."""
+
+    measurement: Measurement
+    done: int
+    planned: int
+    best: Measurement | None
+
+
+@dataclass(frozen=True, slots=True)
+class RaceStarted:
+    """Finalists are about to be raced."""
+
+    problem: Problem
+    protocol: str
+    finalists: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeEnded:
+    """Shape `position` of `total` ended; `resumed` if that was so before this run."""
+
+    outcome: ShapeOutcome
+    position: int
+    total: int
+    resumed: bool
+
+
+Event = ShapeStarted | TrialDone | RaceStarted | ShapeEnded
+OnEvent = Callable[[Event], None]
