@@ -1,0 +1,214 @@
+"""The kernel on a real Hopper GPU: every kind of variant, every kind of edge, exact results.
+
+`verify` compares the whole output bit for bit with a trusted config on random data, and with an
+exact product on small integers; the trusted config is held against fp64 when a problem is prepared.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tuner.compiler.pool import CompilePool
+from tuner.compiler.source import TranslationUnit, render
+from tuner.config import KernelConfig, KernelVariant, LaunchKnobs
+from tuner.device.cuda import open_cuda
+from tuner.device.process import Deadlines, DeviceProcess
+from tuner.device.protocol import Entrant
+from tuner.errors import DeviceCrashed, DeviceTimeout
+from tuner.legality import faults
+from tuner.search.space import knob_menu, trusted_config
+from tuner.shape import GemmShape, Problem
+from tuner.trial import PROTOCOL_HOT, Contender, Cubin, TrialState, paired_ratio
+
+pytestmark = pytest.mark.gpu
+
+SMS = 132
+V = KernelVariant
+KINDS: Mapping[str, KernelVariant] = {
+    "cooperative": V(128, 256, 4),
+    "article": V(128, 256, 3, cluster_m=2),
+    "split n": V(192, 192, 4, split="n"),
+    "five row blocks": V(320, 128, 3, split="n"),
+    "three consumers": V(192, 176, 4, 1, 3, "m", "cooperative", 32, 160),
+    "exchanged": V(192, 176, 4, 1, 3, "m", "cooperative", 32, 160, transposed_store=True),
+    "ping-pong": V(128, 128, 6, schedule="pingpong"),
+    "ping-pong exchanged": V(128, 192, 4, schedule="pingpong", transposed_store=True),
+    "ping-pong in a cluster": V(64, 128, 6, schedule="pingpong", cluster_n=2),
+    "one consumer, four slabs": V(64, 32, 4, 4, 1, "m", "cooperative", 0, 0),
+    "one consumer, narrow": V(64, 8, 8, 2, 1, "m", "cooperative", 0, 0, transposed_store=True),
+    "n of 24": V(64, 24, 8, 1, 1, "m", "cooperative", 0, 0),
+    "n of 200": V(128, 200, 4, transposed_store=True),
+    "cluster 4x1": V(128, 64, 6, cluster_m=4),
+    "cluster 1x4": V(128, 72, 6, cluster_n=4, transposed_store=True),
+    "cluster 2x2": V(128, 128, 5, cluster_m=2, cluster_n=2),
+    "cluster 4x2": V(128, 64, 6, cluster_m=4, cluster_n=2),
+    "direct": V(128, 160, 4, store="direct"),
+    "direct exchanged": V(128, 136, 4, store="direct", transposed_store=True),
+    "direct ping-pong": V(64, 64, 8, schedule="pingpong", store="direct", cluster_m=2),
+}
+SHAPES = [
+    (128, 128, 64),
+    (1, 8, 8),
+    (8, 1, 4096),
+    (1, 128, 8),
+    (200, 136, 72),
+    (257, 264, 520),
+    (1000, 777, 1032),
+    (264, 65, 136),
+    (8, 4104, 24),
+    (2560, 4096, 1024),
+]
+DEADLINES = Deadlines(verify=30.0, prepare=120.0, start=120.0)
+
+
+@pytest.fixture(scope="module")
+def cubins(tmp_path_factory: pytest.TempPathFactory) -> Mapping[KernelVariant, Cubin]:
+    trusted = [V(128, 128, 4), V(128, 128, 4, store="direct")]
+    with CompilePool(tmp_path_factory.mktemp("cubins")) as pool:
+        compiled = pool.compile([*KINDS.values(), *trusted])
+    return {v: c for v, c in compiled.items() if isinstance(c, Cubin)}
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[DeviceProcess]:
+    with DeviceProcess(partial(open_cuda, 0), DEADLINES) as device:
+        yield device
+
+
+def entrant(config: KernelConfig, cubins: Mapping[KernelVariant, Cubin]) -> Entrant:
+    return Entrant(Contender("kernel", config), cubins[config.variant])
+
+
+def candidates(problem: Problem, seed: int) -> Iterator[tuple[str, KernelConfig]]:
+    random = Random(seed)
+    for name, variant in KINDS.items():
+        config = KernelConfig(variant, random.choice(knob_menu(problem, variant)))
+        if not faults(config, problem):
+            yield name, config
+
+
+@pytest.mark.parametrize("d", ["row", "col"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_kind_of_variant_gives_the_trusted_bits(
+    device: DeviceProcess,
+    cubins: Mapping[KernelVariant, Cubin],
+    shape: tuple[int, int, int],
+    d: str,
+) -> None:
+    problem = Problem(GemmShape(*shape), SMS, d=d)  # type: ignore[arg-type]
+    prepared = device.prepare(problem, entrant(trusted_config(problem), cubins))
+    assert prepared.reference_error <= 1
+    tried = list(candidates(problem, seed=sum(shape)))
+    assert len(tried) >= 3
+    for name, config in tried:
+        verified = device.verify(entrant(config, cubins))
+        assert (name, verified.detail) == (name, "")
+        assert verified.state is TrialState.OK
+
+
+def test_any_number_of_sms_gives_the_same_bits(
+    device: DeviceProcess, cubins: Mapping[KernelVariant, Cubin]
+) -> None:
+    problem = Problem(GemmShape(1032, 1288, 328), SMS)
+    device.prepare(problem, entrant(trusted_config(problem), cubins))
+    for variant in (KINDS["ping-pong"], KINDS["article"], KINDS["cluster 2x2"]):
+        for sms in (4, 8, 12, 60, 132):
+            config = KernelConfig(variant, LaunchKnobs(num_sms=sms, raster="hilbert"))
+            assert device.verify(entrant(config, cubins)).detail == ""
+
+
+@pytest.mark.parametrize(
+    ("shape", "kinds"),
+    [
+        ((65_544, 32_776, 64), ("cooperative", "ping-pong exchanged", "cluster 2x2")),
+        ((65_537, 32_771, 64), ("direct", "direct exchanged")),
+    ],
+    ids=["tma store", "direct store"],
+)
+def test_outputs_beyond_two_billion_elements_are_right_to_the_last(
+    device: DeviceProcess,
+    cubins: Mapping[KernelVariant, Cubin],
+    shape: tuple[int, int, int],
+    kinds: tuple[str, ...],
+) -> None:
+    problem = Problem(GemmShape(*shape), SMS)
+    assert problem.shape.m * problem.shape.n > 2**31
+    device.prepare(problem, entrant(trusted_config(problem), cubins))
+    for kind in kinds:
+        config = KernelConfig(KINDS[kind], LaunchKnobs(num_sms=SMS))
+        assert device.verify(entrant(config, cubins)).detail == ""
+
+
+def test_a_race_pairs_the_rounds_of_kernel_and_libraries(
+    device: DeviceProcess, cubins: Mapping[KernelVariant, Cubin]
+) -> None:
+    problem = Problem(GemmShape(2048, 2048, 2048), SMS)
+    device.prepare(problem, entrant(trusted_config(problem), cubins))
+    config = KernelConfig(KINDS["ping-pong"], LaunchKnobs(num_sms=SMS))
+    entrants = [Entrant(Contender("cublas")), Entrant(Contender("cublaslt"))]
+    cublas, best, ours = device.race([*entrants, entrant(config, cubins)], PROTOCOL_HOT, 7)
+    assert len(cublas.samples_us) == len(best.samples_us) == len(ours.samples_us) == 7
+    assert best.contender.algorithm is not None
+    assert '"tile"' in best.contender.algorithm
+    # Not a claim about speed: three products of one size on one card are within a factor of two.
+    assert 0.5 < paired_ratio(cublas.samples_us, ours.samples_us) < 2
+
+
+def broken(variant: KernelVariant, file: str, sound: str, fault: str) -> TranslationUnit:
+    unit = render(variant)
+    text = unit.headers[file]
+    assert text.count(sound) == 1
+    return TranslationUnit(unit.main, {**unit.headers, file: text.replace(sound, fault)})
+
+
+FAULTS = {
+    "drops the last K step": (
+        "consumer.cuh",
+        "multiply_stage(accumulators, a0 + stage, b0 + stage, accumulate);",
+        "if (step + 1 < steps) multiply_stage(accumulators, a0 + stage, b0 + stage, accumulate);",
+    ),
+    "writes nothing": ("epilogue.cuh", "ptx::tma_store(map, buffer, inner, outer);", ";"),
+    "never ends": (
+        "producer.cuh",
+        "ptx::mbarrier_arrive_expect_tx(full, stage_bytes);",
+        "ptx::mbarrier_arrive_expect_tx(full, stage_bytes + 16);",
+    ),
+    "traps": ("epilogue.cuh", "ptx::tma_store(map, buffer, inner, outer);", "__trap();"),
+    "writes out of bounds": (
+        "epilogue.cuh",
+        "ptx::tma_store(map, buffer, inner, outer);",
+        "*reinterpret_cast<volatile int*>(16) = inner;",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", sorted(FAULTS))
+def test_a_faulty_kernel_never_counts_and_the_next_one_is_measured(
+    tmp_path: Path, cubins: Mapping[KernelVariant, Cubin], fault: str
+) -> None:
+    variant = KINDS["ping-pong"]
+    file, sound, replaced = FAULTS[fault]
+    faulty = partial(broken, file=file, sound=sound, fault=replaced)
+    with CompilePool(tmp_path, render_source=faulty) as pool:
+        cubin = pool.submit(variant).result()
+    assert isinstance(cubin, Cubin)
+    problem = Problem(GemmShape(512, 512, 512), SMS)
+    config = KernelConfig(variant, LaunchKnobs(num_sms=SMS))
+    bad = Entrant(Contender("kernel", config), cubin)
+    with DeviceProcess(partial(open_cuda, 0), Deadlines(verify=3.0)) as device:
+        device.prepare(problem, entrant(trusted_config(problem), cubins))
+        if fault == "never ends":
+            with pytest.raises(DeviceTimeout, match="no answer within 3 s"):
+                device.verify(bad)
+        elif fault in ("traps", "writes out of bounds"):
+            with pytest.raises(DeviceCrashed, match="CUDA"):
+                device.verify(bad)
+        else:
+            verified = device.verify(bad)
+            assert verified.state is TrialState.WRONG_RESULT
+            assert "elements differ from the trusted config" in verified.detail
+        device.prepare(problem, entrant(trusted_config(problem), cubins))
+        assert device.verify(entrant(config, cubins)).state is TrialState.OK

@@ -1,0 +1,67 @@
+"""What the compiler is given: one translation unit per variant, the same on every machine."""
+
+import re
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.compiler.source import kernel_hash, kernel_sources, render, render_wgmma
+from tuner.config import KernelVariant
+
+KERNELS = Path(__file__).parents[2] / "kernels"
+VARIANT = KernelVariant(192, 176, 4, 1, 3, "m", "cooperative", 32, 160, transposed_store=True)
+
+
+def test_every_field_of_a_variant_reaches_the_kernel_under_its_own_name() -> None:
+    header = render(VARIANT).headers["config.cuh"]
+    renamed = {"split": "split_m = true", "schedule": "pingpong = false", "store": "tma_store"}
+    for field in fields(VARIANT):
+        value = getattr(VARIANT, field.name)
+        shown = renamed.get(field.name, f"{field.name} = {str(value).lower()};")
+        assert shown in header, field.name
+
+
+def test_the_source_does_not_know_the_shape() -> None:
+    unit = render(VARIANT)
+    assert unit == render(replace(VARIANT))
+    assert not re.search(r"Config::(m|n|k)\b", unit.main + "".join(unit.headers.values()))
+
+
+@given(n=st.integers(1, 32).map(lambda i: 8 * i))
+def test_one_wgmma_is_generated_for_the_n_in_use(n: int) -> None:
+    text = render_wgmma(n)
+    assert re.findall(r"m64n(\d+)k16", text).count(str(n)) == text.count("wgmma.mma_async")
+    outputs = re.findall(r'"\+f"\(d\[(\d+)\]\)', text)
+    assert outputs == [str(i) for i in range(n // 2)]
+    assert f"float (&d)[{n // 2}]" in text
+
+
+def test_every_file_of_the_kernel_is_passed_in_memory() -> None:
+    on_disk = {
+        str(path.relative_to(KERNELS))
+        for path in KERNELS.rglob("*")
+        if path.suffix in {".cu", ".cuh"}
+    }
+    assert set(kernel_sources()) == on_disk
+    unit = render(VARIANT)
+    included = set(re.findall(r'#include "([^"]+)"', unit.main + "".join(unit.headers.values())))
+    assert included <= set(unit.headers)
+
+
+@pytest.mark.parametrize("text", sorted(kernel_sources().values()))
+def test_no_file_includes_a_cuda_header(text: str) -> None:
+    assert "#include <" not in text
+
+
+def test_the_kernel_hash_is_short_and_stable() -> None:
+    assert re.fullmatch(r"[0-9a-f]{16}", kernel_hash())
+    assert kernel_hash() == kernel_hash()
+
+
+def test_each_ptx_function_cites_its_section() -> None:
+    for path in sorted((KERNELS / "ptx").glob("*.cuh")):
+        text = path.read_text(encoding="utf-8")
+        assert text.count("PTX ISA") >= 3, path.name
