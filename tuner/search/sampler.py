@@ -76,6 +76,7 @@ class MenuSampler(optuna.samplers.BaseSampler):
         }
         self._lessons = nearest_lessons(problem, lessons)
         self._outlook: Outlook | None = None
+        self._configs: dict[int, KernelConfig] = {}
 
     def infer_relative_search_space(
         self,
@@ -104,20 +105,44 @@ class MenuSampler(optuna.samplers.BaseSampler):
 
     def open(self, trials: Sequence[FrozenTrial]) -> list[KernelConfig]:
         """What of `first` and the pool may still be proposed, in that order."""
-        taken = {KernelConfig.from_dict(t.params) for t in trials if t.params}
-        banned = self._banned | failed_variants(trials)
-        entries = dict.fromkeys([*self.first, *self.pool])
+        taken = {self.config(t) for t in trials}
+        failed = (t for t in trials if t.user_attrs.get(FAILURE) in VARIANT_FAILURES)
+        banned = self._banned | {self.config(t).variant for t in failed}
+        entries = dict.fromkeys([*self.first, *self.pool]) if self.first else self.pool
         return [c for c in entries if c not in taken and c.variant not in banned]
+
+    def config(self, trial: FrozenTrial) -> KernelConfig:
+        """The config that `trial` is about; a trial never changes it."""
+        if trial.number not in self._configs:
+            self._configs[trial.number] = KernelConfig.from_dict(trial.params)
+        return self._configs[trial.number]
+
+    def sort_out(
+        self, trials: Sequence[FrozenTrial]
+    ) -> tuple[list[tuple[KernelConfig, float]], list[KernelConfig], list[KernelConfig]]:
+        """Measured configs with their µs, failed ones, and those still under way."""
+        done: list[tuple[KernelConfig, float]] = []
+        failed: list[KernelConfig] = []
+        running: list[KernelConfig] = []
+        for trial in trials:
+            if trial.state is OptunaState.COMPLETE and trial.value is not None:
+                done.append((self.config(trial), trial.value))
+            elif trial.state is OptunaState.FAIL:
+                failed.append(self.config(trial))
+            else:
+                running.append(self.config(trial))
+        return done, failed, running
 
     def _propose(self, trials: Sequence[FrozenTrial]) -> KernelConfig:
         candidates = self.open(trials)
-        if candidates[0] in self.first:
-            return candidates[0]
-        done, failed, running = _sorted_out(trials)
+        while self.first:
+            if (head := self.first.pop(0)) in candidates:
+                return head
+        done, failed, running = self.sort_out(trials)
         if self._outlook is None or not self._outlook.still_holds(self.pool, done, failed):
             self._outlook = Outlook(self._problem, self.pool, self._lessons, done, failed, running)
         promise = self._outlook.promise(running)
-        return max(candidates, key=lambda c: promise[c])
+        return max(candidates, key=promise.__getitem__)
 
 
 class Searcher:
@@ -185,7 +210,7 @@ class Searcher:
 
     def fastest(self, count: int, per_variant: int = 1) -> list[KernelConfig]:
         """The `count` fastest configs that never failed, at most `per_variant` of one variant."""
-        done, failed, _ = _sorted_out(self._study.get_trials(deepcopy=False))
+        done, failed, _ = self._sampler.sort_out(self._study.get_trials(deepcopy=False))
         done = [(config, us) for config, us in done if config not in failed]
         taken: dict[KernelVariant, int] = {}
         chosen: list[KernelConfig] = []
@@ -221,30 +246,3 @@ class Searcher:
                 user_attrs={} if worked else {FAILURE: measurement.state.value},
             )
         )
-
-
-def failed_variants(trials: Sequence[FrozenTrial]) -> set[KernelVariant]:
-    """Variants that a failure rules out altogether."""
-    return {
-        KernelConfig.from_dict(t.params).variant
-        for t in trials
-        if t.state is OptunaState.FAIL and t.user_attrs.get(FAILURE) in VARIANT_FAILURES
-    }
-
-
-def _sorted_out(
-    trials: Sequence[FrozenTrial],
-) -> tuple[list[tuple[KernelConfig, float]], list[KernelConfig], list[KernelConfig]]:
-    """Measured configs with their µs, failed ones, and those still under way."""
-    done: list[tuple[KernelConfig, float]] = []
-    failed: list[KernelConfig] = []
-    running: list[KernelConfig] = []
-    for trial in trials:
-        config = KernelConfig.from_dict(trial.params)
-        if trial.state is OptunaState.COMPLETE and trial.value is not None:
-            done.append((config, trial.value))
-        elif trial.state is OptunaState.FAIL:
-            failed.append(config)
-        else:
-            running.append(config)
-    return done, failed, running
