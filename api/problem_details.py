@@ -16,6 +16,7 @@ from tuner.errors import StoreError
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 5
 SHOWN_CHARACTERS = 60
+SHOWN_ERRORS = 20
 
 MissState = Literal["never_tuned", "no_valid_config", "unsupported", "unknown_device"]
 
@@ -47,7 +48,7 @@ class ProblemDetails(BaseModel):
     state: MissState | None = Field(None, description="404 of /best-config: why there is none.")
     counts: dict[str, int] | None = Field(None, description="Failed attempts by how they ended.")
     devices: list[KnownDevice] | None = Field(None, description="What `device` can be.")
-    errors: list[InvalidField] | None = Field(None, description="422: every refused parameter.")
+    errors: list[InvalidField] | None = Field(None, description="422: what was refused.")
 
 
 class ApiError(Exception):
@@ -92,7 +93,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
-        fields = [_invalid_field(e) for e in error.errors()]
+        fields = [_invalid_field(e) for e in error.errors()[:SHOWN_ERRORS]]
         detail = " ".join(f.message for f in fields)
         return respond(HTTPStatus.UNPROCESSABLE_ENTITY, detail, errors=fields)
 

@@ -1,5 +1,6 @@
 """What the service is asked and what it answers, as OpenAPI shows it."""
 
+from collections import Counter
 from dataclasses import fields
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -179,8 +180,8 @@ class BestConfig(BaseModel):
 
 def refuse_repeats(request: Request) -> None:
     """Raises: RequestValidationError for a parameter given twice, of which one would be ignored."""
-    names = [name for name, _ in request.query_params.multi_items()]
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
+    times = Counter(name for name, _ in request.query_params.multi_items())
+    if repeated := sorted(name for name, count in times.items() if count > 1):
         raise RequestValidationError(
             [
                 {
@@ -188,7 +189,7 @@ def refuse_repeats(request: Request) -> None:
                     "loc": ("query", name),
                     "msg": "given more than once",
                     "ctx": {"allowed": "given once"},
-                    "input": f"{names.count(name)} times",
+                    "input": f"{times[name]} times",
                 }
                 for name in repeated
             ]

@@ -1,6 +1,8 @@
 """A service over a real SQLite store that holds two tuned shapes and one that failed."""
 
+import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -81,15 +83,22 @@ def fill(repository: Repository, key: str = KEY, name: str = NAME) -> None:
         repository.finish_shape(outcome(shape, state, key, name, detail))
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Path:
-    """A filled SQLite file."""
-    path = tmp_path / "tuner.db"
+@pytest.fixture(scope="session")
+def filled_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A filled SQLite file that nobody may change."""
+    path = tmp_path_factory.mktemp("filled") / "tuner.db"
     with open_store(f"sqlite:///{path}") as repository:
         fill(repository)
     return path
 
 
+@pytest.fixture
+def database(filled_database: Path, tmp_path: Path) -> Path:
+    """A filled SQLite file of the test's own."""
+    return Path(shutil.copy(filled_database, tmp_path))
+
+
+@contextmanager
 def serving(url: str) -> Iterator[TestClient]:
     """A client that turns an exception of the service into its 500, as a server does."""
     with TestClient(create_app(url), raise_server_exceptions=False) as client:
@@ -99,16 +108,19 @@ def serving(url: str) -> Iterator[TestClient]:
 
 @pytest.fixture
 def client(database: Path) -> Iterator[TestClient]:
-    yield from serving(f"sqlite:///{database}")
+    with serving(f"sqlite:///{database}") as client:
+        yield client
 
 
 @pytest.fixture
 def empty_client(tmp_path: Path) -> Iterator[TestClient]:
-    yield from serving(f"sqlite:///{tmp_path / 'empty.db'}")
+    with serving(f"sqlite:///{tmp_path / 'empty.db'}") as client:
+        yield client
 
 
 @pytest.fixture
 def two_devices(database: Path) -> Iterator[TestClient]:
     with open_store(f"sqlite:///{database}") as repository:
         fill(repository, "sm90-132sm-80gb", "NVIDIA H100 80GB HBM3")
-    yield from serving(f"sqlite:///{database}")
+    with serving(f"sqlite:///{database}") as client:
+        yield client

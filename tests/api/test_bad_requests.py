@@ -1,12 +1,17 @@
 """Nothing that a client sends is a server error; what is refused is named with its range."""
 
 import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import quote_plus
 
 import pytest
 from fastapi.testclient import TestClient
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.api.conftest import serving
 
 BAD_NUMBERS = [
     *["0", "-1", "-0", "2147483648", "4294967296", "9223372036854775807", "9223372036854775808"],
@@ -26,6 +31,13 @@ BAD_QUERIES = [
     *[f"m=1&n=1&k=8&{name}" for name in ("device=a&device=b", "%00=1", "%ff=%ff", "x" * 3000)],
 ]
 RANGE = "a whole number from 1 to 2147483647 in ASCII digits"
+
+
+@pytest.fixture(scope="module")
+def client(filled_database: Path) -> Iterator[TestClient]:
+    """One service for all: a refusal leaves nothing behind."""
+    with serving(f"sqlite:///{filled_database}") as client:
+        yield client
 
 
 def refused_fields(client: TestClient, url: str) -> dict[str, str]:
@@ -69,6 +81,17 @@ def test_parameter_given_twice_is_refused_even_with_equal_values(client: TestCli
     assert refused_fields(client, "/best-config?m=8&m=8&n=8&k=8") == {"m": "given once"}
 
 
+@pytest.mark.parametrize("query", ["a&" * 15_000, "&".join(f"p{i}" for i in range(8_000))])
+def test_thousands_of_parameters_are_refused_quickly_and_briefly(
+    client: TestClient, query: str
+) -> None:
+    began = time.monotonic()
+    response = client.get(f"/best-config?{query}")
+    assert response.status_code == 422
+    assert len(response.text) < 10_000
+    assert time.monotonic() - began < 5
+
+
 def test_largest_extents_are_accepted(client: TestClient) -> None:
     response = client.get("/best-config?m=2147483647&n=2147483647&k=2147483640")
     assert (response.status_code, response.json()["state"]) == (404, "never_tuned")
@@ -100,9 +123,7 @@ def test_unknown_paths_and_methods_are_problems_too(
     assert response.json()["status"] == status
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150, deadline=None)
 @given(
     query=st.lists(
         st.tuples(
@@ -126,9 +147,7 @@ def escaped(text: str) -> str:
 
 
 @given(m=st.integers(1, 2**31 - 1), n=st.integers(1, 2**31 - 1), k=st.integers(1, 2**31 - 1))
-@settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=50, deadline=None)
 def test_every_extent_in_range_is_answered_or_missed_and_never_refused(
     client: TestClient, m: int, n: int, k: int
 ) -> None:

@@ -10,8 +10,10 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psycopg
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import make_url
 
 from tests.api.conftest import KEY, NAME, fill, serving
 from tuner.api import reader
@@ -94,9 +96,32 @@ def test_database_replaced_by_another_file_is_served_from_the_new_one(
 
 @pytest.mark.parametrize("url", ["postgresql://nobody@127.0.0.1:1/none", "sqlite:///:memory:"])
 def test_store_that_cannot_be_opened_is_503_and_the_service_stays_alive(url: str) -> None:
-    for client in serving(url):
+    with serving(url) as client:
         assert_unavailable(client)
         assert client.get("/healthz").json()["status"] == "ok"
+
+
+def test_postgres_serves_the_same_answer_takes_the_largest_extents_and_may_go_and_come_back(
+    database: Path, postgres_database_url: str, postgres_url: str
+) -> None:
+    with open_store(postgres_database_url) as repository:
+        fill(repository)
+    with serving(f"sqlite:///{database}") as client:
+        from_sqlite = client.get(BEST).json()
+    name = str(make_url(postgres_database_url).database)
+    with serving(postgres_database_url) as client:
+        served = client.get(BEST).json()
+        assert {**served, "measured_at": None} == {**from_sqlite, "measured_at": None}
+        largest = client.get(f"/best-config?m={2**31 - 1}&n={2**31 - 1}&k={2**31 - 8}&sms=132")
+        assert largest.json()["state"] == "never_tuned"
+        with psycopg.connect(postgres_url, autocommit=True) as admin:
+            admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false".encode())
+            admin.execute(
+                b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
+            )
+            assert_unavailable(client)
+            admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true".encode())
+        assert client.get(BEST).json() == served
 
 
 def test_failed_opening_answers_those_behind_it_without_trying_again(
@@ -110,7 +135,7 @@ def test_failed_opening_answers_those_behind_it_without_trying_again(
         return open_store(url, create)
 
     monkeypatch.setattr(reader, "open_store", counted)
-    for client in serving(f"sqlite:///{tmp_path}"):
+    with serving(f"sqlite:///{tmp_path}") as client:
         assert {client.get(BEST).status_code for _ in range(5)} == {503}
     assert len(opened) == 1
 
