@@ -143,7 +143,7 @@ def test_the_same_row_told_twice_is_one_row(store: Repository) -> None:
 
 
 def test_of_a_batch_with_one_bad_row_nothing_is_stored(store: Repository) -> None:
-    naive = measurement(measured_at=datetime(2026, 1, 1))  # noqa: DTZ001
+    naive = measurement(measured_at=datetime(2026, 1, 1))
     with pytest.raises(StoreError, match="names no time zone"):
         store.add([measurement(), naive])
     with pytest.raises(StoreError, match="throttle_reasons is beyond 64 bits"):

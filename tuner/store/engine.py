@@ -60,6 +60,8 @@ def locate(url: str) -> Location:
             raise StoreError(
                 "a database in memory keeps nothing; name a file, as in sqlite:///tuner.db."
             )
+        if parsed.query:
+            raise StoreError("a SQLite URL takes no options; leave out what follows the `?`.")
         path = Path(str(parsed.database)).expanduser()
         return Location(URL.create("sqlite", database=str(path)), path)
     if backend in ("postgresql", "postgres"):

@@ -15,7 +15,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
     | {"ncpfs", "nfs", "nfs4", "smb3", "smbfs"}
 )
 QUICK_CHECK_LIMIT_BYTES = 32 * 2**20
-"""Checking every page takes about a second per 500 MB; beyond this it is left to `db check`."""
+"""Reading every page takes about a second per 400 MiB; beyond this it is left to `db check`."""
 MOUNTS = Path("/proc/self/mounts")
 
 
@@ -71,7 +71,8 @@ def faults(path: Path) -> list[str]:
             found = connection.execute("PRAGMA quick_check(5)").fetchall()
     except sqlite3.DatabaseError as error:
         return [str(error)]
-    return [text for (text,) in found if text != "ok"]
+    lines = [line for (text,) in found for line in text.splitlines()]
+    return [line for line in lines if line != "ok" and not line.startswith("***")]
 
 
 def back_up(path: Path, label: str) -> Path:
