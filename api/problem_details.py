@@ -46,7 +46,7 @@ class ProblemDetails(BaseModel):
     status: int
     detail: str
     state: MissState | None = Field(None, description="404 of /best-config: why there is none.")
-    counts: dict[str, int] | None = Field(None, description="Failed attempts by how they ended.")
+    counts: dict[str, int] | None = Field(None, description="Attempts by how they ended.")
     devices: list[KnownDevice] | None = Field(None, description="What `device` can be.")
     errors: list[InvalidField] | None = Field(None, description="422: what was refused.")
 

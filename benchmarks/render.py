@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, isfinite, log
+from math import exp, isclose, isfinite, log
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,7 +26,9 @@ BASELINES = {
     "cublaslt_best": "best cuBLASLt",
     "article": "article's config",
 }
-"""Contender in the evidence -> column heading. `X_us` holds its time, `rounds[X]` its samples."""
+"""Contender in the evidence -> column heading. `X_us` holds its median, `rounds[X]` its samples."""
+AGAIN = "cublas_again"
+"""cuBLAS a second time in the same rounds: how far it is from itself is the noise."""
 
 
 class BadEvidence(Exception):
@@ -35,29 +37,38 @@ class BadEvidence(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One shape: medians in µs, and for each baseline how many times faster we are."""
+    """One shape: medians in µs, and for each baseline raced how many times faster we are.
+
+    noise: cuBLAS's time over its own in the same rounds, less 1.
+    """
 
     shape: str
     times_us: Mapping[str, float]
     ratios: Mapping[str, float]
+    noise: float
 
 
 def read_row(row: Mapping[str, Any]) -> Row:
-    """Raises: BadEvidence for a missing column, or contenders with unequal rounds."""
+    """Raises: BadEvidence for what is missing, malformed, or not what the rounds say."""
     try:
         shape = "{m} x {n} x {k}".format_map(row)
-        times = {name: float(row[f"{name}_us"]) for name in (OURS, *BASELINES)}
-        rounds = {name: [float(us) for us in row["rounds"][name]] for name in times}
+        needed = {name: row["rounds"][name] for name in (OURS, "cublas", AGAIN)}
+        raced = needed | {name: row["rounds"].get(name) for name in BASELINES}
+        rounds = {name: [float(us) for us in of_one] for name, of_one in raced.items() if of_one}
+        stated = {name: float(row[f"{name}_us"]) for name in rounds if name != AGAIN}
     except KeyError as missing:
         raise BadEvidence(f"a row of {EVIDENCE} lacks {missing}: {str(row)[:80]}") from None
-    except (TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError) as error:
         raise BadEvidence(f"a row of {EVIDENCE} is malformed ({error}).") from None
     samples = [us for of_one in rounds.values() for us in of_one]
-    if not samples or not all(isfinite(us) and us > 0 for us in (*samples, *times.values())):
+    if not needed.keys() <= rounds.keys() or not all(isfinite(us) and us > 0 for us in samples):
         raise BadEvidence(f"{EVIDENCE}: {shape} has times that are not positive and finite.")
     if len({len(of_one) for of_one in rounds.values()}) != 1:
         raise BadEvidence(f"{EVIDENCE}: the contenders of {shape} cover different rounds.")
-    return Row(shape, times, {name: paired(rounds[name], rounds[OURS]) for name in BASELINES})
+    if not all(isclose(us, median(rounds[name]), rel_tol=1e-9) for name, us in stated.items()):
+        raise BadEvidence(f"{EVIDENCE}: a time of {shape} is not the median of its rounds.")
+    ratios = {name: paired(rounds[name], rounds[OURS]) for name in BASELINES if name in rounds}
+    return Row(shape, stated, ratios, paired(rounds[AGAIN], rounds["cublas"]) - 1)
 
 
 def paired(baseline_us: Sequence[float], ours_us: Sequence[float]) -> float:
@@ -77,23 +88,30 @@ def render(evidence: Mapping[str, Any]) -> str:
     named = ("command", "commit", "device", "driver", "toolchain", "protocol", "rows")
     if missing := [name for name in named if not evidence.get(name)]:
         raise BadEvidence(f"{EVIDENCE} lacks {', '.join(missing)}.")
+    if evidence.get("source", "measured") != "measured":
+        raise BadEvidence(f"{EVIDENCE} was not measured: its source is {evidence['source']}.")
+    if str(evidence["commit"]).endswith(("dirty", "unknown")):
+        raise BadEvidence(f"{EVIDENCE} was not written from a clean tree: {evidence['commit']}.")
     rows = [read_row(row) for row in evidence["rows"]]
     if len({row.shape for row in rows}) != len(rows):
         raise BadEvidence(f"{EVIDENCE} has a shape twice.")
-    means = {name: geometric_mean([row.ratios[name] for row in rows]) for name in BASELINES}
-    slowest = min(row.ratios["cublas"] for row in rows)
+    ratios = {name: [r.ratios[name] for r in rows if name in r.ratios] for name in BASELINES}
+    means = [f"**{geometric_mean(of_one):.3f}**" if of_one else "-" for of_one in ratios.values()]
     table = [
         "| M x N x K | tuned, µs | "
         + " | ".join(f"{title}, µs | ratio" for title in BASELINES.values())
         + " |",
         "|" + " --- |" + " ---: |" * (1 + 2 * len(BASELINES)),
         *(table_line(row) for row in rows),
-        "| geometric mean | | " + " | ".join(f"| **{means[b]:.3f}**" for b in BASELINES) + " |",
+        "| geometric mean | | " + " | ".join(f"| {mean}" for mean in means) + " |",
     ]
     summary = (
-        f"Geometric mean over {len(rows)} shapes: **{means['cublas']:.3f}** times the speed of "
-        f"cuBLAS (least: {slowest:.3f})."
+        f"Geometric mean over {len(rows)} shapes: {means[0]} times the speed of cuBLAS (least: "
+        f"{min(ratios['cublas']):.3f}). cuBLAS against itself in the same rounds differs by at "
+        f"most {100 * max(abs(row.noise) for row in rows):.1f} %."
     )
+    if left_out := evidence.get("not_raced"):
+        summary += f" Shapes without a race: {len(left_out)}; the evidence says why."
     origin = (
         f"Device {told(evidence['device'])}; driver {told(evidence['driver'])}; "
         f"{told(evidence['toolchain'])}; protocol `{evidence['protocol']}`; "
@@ -105,7 +123,8 @@ def render(evidence: Mapping[str, Any]) -> str:
 def table_line(row: Row) -> str:
     cells = [row.shape, f"{row.times_us[OURS]:.1f}"]
     for name in BASELINES:
-        cells += [f"{row.times_us[name]:.1f}", f"{row.ratios[name]:.3f}"]
+        raced = name in row.ratios
+        cells += [f"{row.times_us[name]:.1f}", f"{row.ratios[name]:.3f}"] if raced else ["-", "-"]
     return "| " + " | ".join(cells) + " |"
 
 
