@@ -43,7 +43,7 @@ def best_config(
     if device is None:
         raise ApiError(
             HTTPStatus.NOT_FOUND,
-            f"Nothing is stored yet, {query.shape} neither. Tune it with `tuner run`.",
+            f"Nothing is stored yet, so {query.shape} was never tuned. Tune it with `tuner run`.",
             state="never_tuned",
         )
     if query.sms is not None and query.sms > device.sms:
