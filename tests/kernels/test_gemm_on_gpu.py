@@ -5,6 +5,7 @@ exact product on small integers; the trusted config is held against fp64 when a 
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -189,12 +190,15 @@ FAULTS = {
 def test_a_faulty_kernel_never_counts_and_the_next_one_is_measured(
     tmp_path: Path, cubins: Mapping[KernelVariant, Cubin], fault: str
 ) -> None:
-    variant = KINDS["ping-pong"]
+    variant = replace(KINDS["ping-pong"], producer_registers=40, consumer_registers=232)
     file, sound, replaced = FAULTS[fault]
     faulty = partial(broken, file=file, sound=sound, fault=replaced)
-    with CompilePool(tmp_path, render_source=faulty) as pool:
+    with CompilePool(tmp_path / "faulty", render_source=faulty) as pool:
         cubin = pool.submit(variant).result()
+    with CompilePool(tmp_path / "sound") as pool:
+        sound_cubin = pool.submit(variant).result()
     assert isinstance(cubin, Cubin)
+    assert isinstance(sound_cubin, Cubin)
     problem = Problem(GemmShape(512, 512, 512), SMS)
     config = KernelConfig(variant, LaunchKnobs(num_sms=SMS))
     bad = Entrant(Contender("kernel", config), cubin)
@@ -211,4 +215,5 @@ def test_a_faulty_kernel_never_counts_and_the_next_one_is_measured(
             assert verified.state is TrialState.WRONG_RESULT
             assert "elements differ from the trusted config" in verified.detail
         device.prepare(problem, entrant(trusted_config(problem), cubins))
-        assert device.verify(entrant(config, cubins)).state is TrialState.OK
+        good = Entrant(Contender("kernel", config), sound_cubin)
+        assert device.verify(good).state is TrialState.OK

@@ -2,13 +2,13 @@
 
 import ctypes
 import struct
-from dataclasses import dataclass
 from typing import Any
 
 from cuda.bindings import driver
 
 from tuner.config import KernelConfig
 from tuner.device.cuda.driver import check
+from tuner.device.cuda.grid import RASTERS, grid_of
 from tuner.device.cuda.operands import OperandSet
 from tuner.device.cuda.tensor_map import encode, operand_box_rows, operand_map, store_boxes
 from tuner.legality import k_steps
@@ -16,32 +16,12 @@ from tuner.shape import Problem
 
 _ARGUMENTS = struct.Struct("<Qq3i4i4x2Q")
 """`LaunchArguments` of kernels/launch_arguments.cuh."""
-_RASTERS = {"along_m": 0, "along_n": 1, "hilbert": 2}
-"""`Raster` of kernels/tile_scheduler.cuh."""
 _POLICIES = {
     "normal": 0x1000000000000000,
     "first": 0x12F0000000000000,
     "last": 0x14F0000000000000,
 }
 """What `createpolicy.fractional` returns for a whole access on sm_90."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """How a launch covers the output, in clusters of tiles."""
-
-    clusters_m: int
-    clusters_n: int
-    blocks: int
-
-
-def grid_of(config: KernelConfig, rows_a: int, rows_b: int) -> Grid:
-    """Persistent: as many clusters as `num_sms` holds, or as there are tiles to do."""
-    v = config.variant
-    clusters_m = -(-rows_a // (v.block_m * v.cluster_m))
-    clusters_n = -(-rows_b // (v.block_n * v.cluster_n))
-    resident = config.knobs.num_sms // v.cluster_size
-    return Grid(clusters_m, clusters_n, min(resident, clusters_m * clusters_n) * v.cluster_size)
 
 
 class Launch:
@@ -72,7 +52,7 @@ class Launch:
             k_steps(problem.shape.k, v),
             grid.clusters_m,
             grid.clusters_n,
-            _RASTERS[knobs.raster],
+            RASTERS[knobs.raster],
             knobs.group,
             _POLICIES[knobs.evict_a],
             _POLICIES[knobs.evict_b],
