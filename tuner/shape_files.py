@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.errors import ShapeFileError
+from tuner.errors import InvalidShape, ShapeFileError
 from tuner.shape import MAX_EXTENT, GemmShape
 
 MAX_FILE_BYTES = 64 * 2**20
@@ -119,6 +119,17 @@ def parse_shapes(content: bytes, name: str) -> ShapeFile:
             counts += f", {repeated} of them repeated"
         raise ShapeFileError("\n".join([*faults, f"{name}: {counts}. Correct the file."]))
     return ShapeFile(name, tuple(shapes), accepted - len(shapes))
+
+
+def parse_shape(text: str) -> GemmShape:
+    """Understand one shape as a line of a file would be, such as `4096x4096x512`.
+
+    Raises: InvalidShape.
+    """
+    try:
+        return _shape(text.strip(" \t"), (0, 1, 2))
+    except ValueError as fault:
+        raise InvalidShape(f"{_shown(text)} is not a shape: {fault}.") from None
 
 
 def format_shapes(shapes: Iterable[GemmShape], comment: str = "") -> str:

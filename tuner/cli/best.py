@@ -1,0 +1,133 @@
+"""`tuner best`: the service's answer, without the service."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.cli import console, exits
+from tuner.cli.devices import resolve_stored
+from tuner.cli.formats import confidence, listed, microseconds, plural, times_faster
+from tuner.cli.options import (
+    DatabaseOption,
+    JsonOption,
+    Output,
+    OutputOption,
+    RaceProtocol,
+    settings,
+)
+from tuner.shape import Problem
+from tuner.shape_files import parse_shape
+from tuner.trial import ShapeOutcome, ShapeState
+
+if TYPE_CHECKING:
+    from tuner.lookup import Answer
+
+
+def best(
+    shape: Annotated[
+        list[str], typer.Argument(metavar="M N K", help="Extents of the product, or MxNxK.")
+    ],
+    device: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DEVICE",
+            help="Key or name of a stored device, or cuda:N or replay for what they are stored "
+            "as. Not needed while one device is stored.",
+        ),
+    ] = None,
+    d: OutputOption = Output.ROW,
+    protocol: Annotated[
+        RaceProtocol | None,
+        typer.Option(
+            help="Rank by one protocol: hot (the card at its power limit) or cool (idle gaps "
+            "between products). Default: both count."
+        ),
+    ] = None,
+    db: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the best stored config of one shape, and how sure that is.
+
+    It is the answer of the service's GET /best-config. Exit code 3: there is none.
+
+    Example: tuner best 4096 4096 4096 --protocol hot --json
+    """
+    # Loads SQLAlchemy, which `tuner --help` should not wait for.
+    from tuner.cli.opening import stored_key
+    from tuner.store.engine import open_store
+
+    wanted = parse_shape(" ".join(shape))
+    with open_store(settings(db).database_url, create=False) as repository:
+        named = stored_key(device) if device else None
+        stored = resolve_stored(repository.devices(), named)
+        problem = Problem(wanted, stored.sms, d=d.layout)
+        answer = repository.best(problem, stored.key, protocol.id if protocol else None)
+        ended = None if answer else repository.latest_outcome(problem, stored.key)
+    if answer is None:
+        _say_why_none(problem, stored.name, ended, as_json)
+        raise typer.Exit(exits.PARTIAL)
+    if as_json:
+        console.print_json(answer.to_json())
+    else:
+        _print(answer)
+
+
+def _say_why_none(
+    problem: Problem, device_name: str, ended: ShapeOutcome | None, as_json: bool
+) -> None:
+    state, detail = _why_none(problem, device_name, ended)
+    if as_json:
+        console.print_json({"state": state, "detail": detail})
+    else:
+        typer.echo(detail, err=True)
+
+
+def _why_none(problem: Problem, device_name: str, ended: ShapeOutcome | None) -> tuple[str, str]:
+    """The state that the service's 404 would carry, and a sentence."""
+    if reason := problem.shape.unsupported_reason():
+        return ShapeState.UNSUPPORTED, reason
+    what = f"{problem.shape} (d={problem.d}) on {device_name}"
+    if ended is None or ended.state in (ShapeState.TUNED, ShapeState.NOT_RECORDED):
+        return "never_tuned", f"{what} has no stored config. Tune it with `tuner run`."
+    if ended.state is ShapeState.NO_VALID_CONFIG:
+        tried = listed(sorted(ended.counts.items())) or "nothing could be tried"
+        return ended.state, f"{what} was tuned and no config is fit to serve: {tried}."
+    return ended.state, ended.detail or f"{what} ended {ended.state}."
+
+
+def _print(answer: "Answer") -> None:
+    from rich.table import Table
+
+    problem = answer.problem
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold")
+    grid.add_column(overflow="fold")
+    grid.add_row("shape", f"{problem.shape} {problem.dtype}, d={problem.d}, {problem.sms} SMs")
+    grid.add_row("device", f"{answer.device_name} ({answer.device_key})")
+    if answer.match.tier != "exact":
+        grid.add_row("match", f"{answer.match.tier}, from {answer.match.from_shape}")
+    grid.add_row("config", str(answer.config))
+    for timing in answer.timings:
+        lt = timing.cublaslt_best_us
+        grid.add_row(
+            timing.protocol,
+            f"{microseconds(timing.median_us)} us, {timing.tflops:.0f} TFLOP/s "
+            f"({confidence(timing)}); {times_faster(timing.speedup)} x cuBLAS "
+            f"({microseconds(timing.cublas_us)} us), "
+            f"{times_faster(lt / timing.median_us if lt else None)} x cuBLASLt best",
+        )
+    grid.add_row("use", _use(answer))
+    if answer.ties:
+        grid.add_row("ties", f"{plural(len(answer.ties), 'config')} cannot be told from this one")
+    made_with = f"kernel {answer.toolchain.kernel_hash}, NVRTC {answer.toolchain.nvrtc_version}"
+    measured = f", {answer.measured_at:%Y-%m-%d %H:%M} UTC" if answer.measured_at else ""
+    grid.add_row(answer.source, made_with + measured + (", stale" if answer.stale else ""))
+    console.stdout().print(grid)
+
+
+def _use(answer: "Answer") -> str:
+    if answer.library is None:
+        return answer.use
+    version = f" {answer.library.cublas_version}" if answer.library.cublas_version else ""
+    algorithm = f", algorithm {answer.library.algorithm}" if answer.library.algorithm else ""
+    return f"{answer.use}{version}{algorithm}: it measured faster than the kernel"

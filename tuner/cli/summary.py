@@ -1,0 +1,96 @@
+"""What a run leaves on the screen: the table, the counts, and what to do next."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tuner.cli import exits
+from tuner.cli.formats import (
+    CONFIG_LEGEND,
+    confidence,
+    listed,
+    microseconds,
+    plural,
+    short_config,
+    times_faster,
+)
+from tuner.lookup import Answer
+from tuner.trial import ShapeOutcome, ShapeState
+
+LEGEND = (
+    "hot: us, TFLOP/s, samples and half their 95 % interval; x cuBLAS: hot/cool; x Lt: best "
+    f"cuBLASLt\n{CONFIG_LEGEND}"
+)
+
+Result = tuple[ShapeOutcome, Answer | None]
+
+
+def exit_code_of(results: Iterable[Result]) -> int:
+    """Whether every shape has a config."""
+    return exits.DONE if all(answer for _, answer in results) else exits.PARTIAL
+
+
+def print_table(console: Console, results: Sequence[Result]) -> None:
+    """One row per shape; its state stands where a config would."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("M x N x K", no_wrap=True)
+    table.add_column("best config")
+    for heading in ("us", "TFLOP/s", "x cuBLAS", "x Lt", "95 %"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("use", no_wrap=True)
+    for outcome, answer in results:
+        table.add_row(str(outcome.problem.shape), *_cells(outcome, answer))
+    console.print(table)
+    if any(answer for _, answer in results):
+        console.print(LEGEND, style="dim")
+
+
+def counts(results: Sequence[Result]) -> str:
+    """`3 tuned, 1 unsupported; attempts: 120 ok, 4 compile_refused`."""
+    states = Counter(outcome.state.value for outcome, _ in results)
+    attempts: Counter[str] = Counter()
+    for outcome, _ in results:
+        attempts.update(outcome.counts)
+    text = listed([(s.value, states[s.value]) for s in ShapeState if states[s.value]])
+    if attempts:
+        text += f"; attempts: {listed(attempts.most_common())}"
+    return f"{plural(len(results), 'shape')}: {text}." if results else "No shape was finished."
+
+
+def to_json(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """Each shape's outcome with the service's answer, None where there is none."""
+    return [
+        {
+            "m": outcome.problem.shape.m,
+            "n": outcome.problem.shape.n,
+            "k": outcome.problem.shape.k,
+            "state": outcome.state.value,
+            "detail": outcome.detail,
+            "counts": dict(outcome.counts),
+            "trials": outcome.trials,
+            "compiled": outcome.compiled,
+            "seconds": round(outcome.seconds, 3),
+            "answer": answer.to_json() if answer else None,
+        }
+        for outcome, answer in results
+    ]
+
+
+def _cells(outcome: ShapeOutcome, answer: Answer | None) -> list[str]:
+    if answer is None:
+        return [outcome.state.value]
+    if (shown := answer.measurement) is None:
+        return [short_config(answer.config, answer.problem.sms)]
+    lt = shown.cublaslt_best_us
+    return [
+        short_config(answer.config, answer.problem.sms),
+        microseconds(shown.median_us),
+        f"{shown.tflops:.0f}",
+        "/".join(times_faster(timing.speedup) for timing in answer.timings),
+        times_faster(lt / shown.median_us if lt else None),
+        confidence(shown),
+        answer.use,
+    ]

@@ -1,0 +1,90 @@
+"""A run from its first shape to its last, or to what ended it: nothing finished is lost."""
+
+import os
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from uuid import uuid4
+
+from rich.console import Console
+
+from tuner.cli import exits
+from tuner.cli.opening import Opened
+from tuner.cli.progress import shown_on
+from tuner.cli.summary import Result
+from tuner.errors import StoreError, TunerError
+from tuner.hardware import DeviceIdentity
+from tuner.lookup import Answer
+from tuner.shape import Problem
+from tuner.store.repository import Repository
+from tuner.study import Budget, Event, ShapeEnded, Tools, run_all
+from tuner.trial import ShapeOutcome, ShapeState
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """Finished shapes with their answers, and how the run ended.
+
+    ended_by: the error that stopped the run before its last shape, if one did.
+    """
+
+    run_id: str
+    device: DeviceIdentity
+    database: str
+    results: Sequence[Result]
+    exit_code: int
+    ended_by: TunerError | None = None
+
+
+def tune_shapes(
+    problems: Sequence[Problem],
+    opened: Opened,
+    repository: Repository,
+    budget: Budget,
+    command: str,
+    progress: Console,
+) -> Tuned:
+    """Tune `problems` in order; an interrupt or a fatal error ends the run, and is reported.
+
+    Raises: DeviceError or StoreError if the run cannot even begin.
+    """
+    identity, toolchain = opened.device.identify(), opened.compiler.toolchain()
+    run_id = uuid4().hex
+    repository.start_run(run_id, command, opened.source, identity)
+    results: list[Result] = []
+
+    def answer_of(outcome: ShapeOutcome) -> Answer | None:
+        if outcome.state is not ShapeState.TUNED:
+            return None
+        return repository.best(outcome.problem, identity.key, current=toolchain)
+
+    tools = Tools(
+        opened.device,
+        opened.compiler,
+        repository,
+        run_id,
+        opened.source,
+        worker=f"{socket.gethostname()}:{os.getpid()}",
+        menu=opened.menu,
+    )
+    ended_by: TunerError | None = None
+    try:
+        with shown_on(progress, len(problems)) as show:
+
+            def follow(event: Event) -> None:
+                answer = None
+                if isinstance(event, ShapeEnded):
+                    answer = answer_of(event.outcome)
+                    results.append((event.outcome, answer))
+                show(event, answer)
+
+            run_all(problems, tools, budget, follow)
+        exit_code = exits.DONE if all(answer for _, answer in results) else exits.PARTIAL
+    except KeyboardInterrupt:
+        exit_code = exits.INTERRUPTED
+    except TunerError as error:
+        exit_code, ended_by = exits.exit_code(error), error
+    with suppress(StoreError):  # the run's own record is worth less than its summary
+        repository.finish_run(run_id, exit_code)
+    return Tuned(run_id, identity, repository.location, results, exit_code, ended_by)
