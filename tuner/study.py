@@ -266,11 +266,12 @@ class Study:
         return self._tools.repository.attempts(problem, key, sources=sources)
 
     def _search(self, searcher: Searcher, bench: Bench) -> None:
-        """Compile-time variants first, then launch knobs of the best of them."""
+        """Variants first, then launch knobs of the best; what these leave goes to variants."""
         knob_trials = int(self._budget.trials * KNOB_SHARE)
         for ask, planned in (
             (searcher.ask, self._budget.trials - knob_trials),
             (searcher.ask_knobs, self._budget.trials),
+            (searcher.ask, self._budget.trials),
         ):
             ready = compiled_ahead(
                 ask,

@@ -1,0 +1,80 @@
+"""Makes a small recording with the fake device, laid out as a recorder lays one out."""
+
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.device.fake import H200, TOOLCHAIN, FakeDevice
+from tuner.config import KernelConfig
+from tuner.device.protocol import Entrant
+from tuner.search.space import sample, trusted_config
+from tuner.shape import Problem
+from tuner.trial import (
+    PROTOCOL_COOL,
+    PROTOCOL_HOT,
+    PROTOCOL_SCREEN,
+    Contender,
+    Measurement,
+    Sampled,
+    TrialState,
+)
+from tuner.trial_json import write_lines
+
+
+def recorded_rows(problem: Problem, count: int = 12, rounds: int = 7) -> list[Measurement]:
+    """`count` working configs of `problem`, one that does not compile and one that is wrong."""
+    device = FakeDevice()
+    configs = sample(problem, count + 2, seed=1)
+    refused, wrong, *working = configs
+    device.prepare(problem, Entrant(Contender("kernel", trusted_config(problem))))
+    rows = [
+        _row(problem, Sampled(_kernel(refused), TrialState.COMPILE_REFUSED, detail="spills 8 B")),
+        _row(problem, Sampled(_kernel(wrong), TrialState.WRONG_RESULT, detail="error 3")),
+        *(_row(problem, device.screen(Entrant(_kernel(c)))) for c in working),
+    ]
+    for protocol in (PROTOCOL_HOT, PROTOCOL_COOL):
+        rows += _race(device, problem, working, protocol, rounds)
+    return rows
+
+
+def write_recording(path: Path, rows: Sequence[Measurement]) -> Path:
+    path.write_bytes(gzip.compress("".join(write_lines(H200, rows)).encode()))
+    return path
+
+
+def _race(
+    device: FakeDevice,
+    problem: Problem,
+    configs: Sequence[KernelConfig],
+    protocol: str,
+    rounds: int,
+) -> list[Measurement]:
+    entrants = [
+        *(Entrant(_kernel(c)) for c in configs),
+        Entrant(Contender("cublas")),
+        Entrant(Contender("cublaslt")),
+    ]
+    sampled = device.race(entrants, protocol, rounds)
+    return [_row(problem, s, protocol, f"recorded-{protocol}") for s in sampled]
+
+
+def _kernel(config: KernelConfig) -> Contender:
+    return Contender("kernel", config)
+
+
+def _row(
+    problem: Problem, sampled: Sampled, protocol: str = PROTOCOL_SCREEN, race: str | None = None
+) -> Measurement:
+    return Measurement(
+        problem,
+        H200.key,
+        H200.name,
+        protocol,
+        sampled.contender,
+        TOOLCHAIN,
+        sampled.state,
+        sampled.samples_us,
+        sampled.detail,
+        sampled.conditions,
+        race=race,
+    )
