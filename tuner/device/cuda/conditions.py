@@ -19,12 +19,14 @@ class Reading:
 
 
 class Monitor:
-    """NVML on one GPU, found by UUID so that CUDA_VISIBLE_DEVICES cannot mislead it."""
+    """NVML on one GPU, found by its place on the bus: CUDA and NVML number GPUs differently, and
+    CUDA_VISIBLE_DEVICES renumbers them for CUDA alone."""
 
-    def __init__(self, uuid: str) -> None:
+    def __init__(self, pci_bus_id: str) -> None:
         pynvml.nvmlInit()
-        self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        self._handle = pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
         self.driver: str = pynvml.nvmlSystemGetDriverVersion()
+        self.uuid: str = pynvml.nvmlDeviceGetUUID(self._handle)
 
     def memory_bytes(self) -> int:
         return int(pynvml.nvmlDeviceGetMemoryInfo(self._handle).total)

@@ -46,8 +46,7 @@ class CudaDevice:
             )
         cupy.cuda.Device(index).use()
         cupy.cuda.runtime.free(0)  # makes the context
-        uuid = _uuid_text(properties["uuid"])
-        self._monitor = Monitor(uuid)
+        self._monitor = Monitor(cupy.cuda.runtime.deviceGetPCIBusId(index))
         self._tools = Tools(
             Functions(),
             Libraries(),
@@ -59,7 +58,7 @@ class CudaDevice:
             compute_capability=capability,
             sms=properties["multiProcessorCount"],
             memory_bytes=self._monitor.memory_bytes(),
-            uuid=uuid,
+            uuid=self._monitor.uuid,
             driver=self._monitor.driver,
             cublas_version=self._tools.libraries.version(),
             l2_bytes=properties["l2CacheSize"],
@@ -158,8 +157,3 @@ def needed_bytes(problem: Problem) -> int:
     s = problem.shape
     wide_elements = s.n * s.k if problem.d == "row" else s.m * s.k
     return 3 * s.operand_bytes + 3 * 2 * s.m * s.n + 16 * wide_elements + _SPARE_BYTES
-
-
-def _uuid_text(raw: bytes) -> str:
-    text = raw[:16].hex()
-    return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
