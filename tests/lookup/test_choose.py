@@ -7,6 +7,7 @@ from itertools import permutations
 from math import sqrt
 from random import Random
 from statistics import median
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -54,7 +55,7 @@ def raced(
     times_us: dict[Contender, float],
     protocol: str = PROTOCOL_HOT,
     name: str = "",
-    **changes: object,
+    **changes: Any,
 ) -> Race:
     """A race in which contenders took about so long."""
     samples = {who: around(us, seed) for seed, (who, us) in enumerate(times_us.items())}
@@ -62,14 +63,12 @@ def raced(
     return Race(name, protocol, tuple(race(name, samples, protocol, **changes)))
 
 
-def both(
-    hot: dict[Contender, float], cool: dict[Contender, float], **changes: object
-) -> list[Race]:
+def both(hot: dict[Contender, float], cool: dict[Contender, float], **changes: Any) -> list[Race]:
     return [raced(hot, PROTOCOL_HOT, **changes), raced(cool, PROTOCOL_COOL, **changes)]
 
 
-def chosen(races: list[Race], protocol: str | None = None, **known: object) -> Answer:
-    answer = choose(races, protocol, **known)  # type: ignore[arg-type]
+def chosen(races: list[Race], protocol: str | None = None, **known: Any) -> Answer:
+    answer = choose(races, protocol, **known)
     assert answer is not None
     return answer
 
@@ -355,7 +354,7 @@ def test_rows_of_two_toolchains_are_never_pooled() -> None:
     ],
 )
 def test_what_was_made_with_another_kernel_compiler_or_driver_is_stale(
-    known: dict[str, object], stale: bool
+    known: dict[str, Any], stale: bool
 ) -> None:
     answer = chosen([raced({CUBLAS: 100, A: 80})], **known)
     assert answer.stale is stale

@@ -24,7 +24,8 @@ def test_the_interval_holds_the_median_at_95_percent_and_no_narrower_one_does(co
     assert (low, high) == (rank, count + 1 - rank)
 
     def coverage(outer: int) -> float:
-        return 1 - 2 * sum(comb(count, i) for i in range(outer)) / 2**count
+        beyond: int = sum(comb(count, i) for i in range(outer))
+        return 1 - float(2 * beyond / 2**count)
 
     assert coverage(rank) >= 0.95 > coverage(rank + 1)
 

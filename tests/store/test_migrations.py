@@ -19,7 +19,7 @@ from sqlalchemy import Engine, inspect, select, text
 from tests.store.examples import DEVICE_KEY, PROBLEM, measurement, outcome
 from tuner import __version__
 from tuner.errors import StoreError
-from tuner.store import schema
+from tuner.store import schema, sqlite_file
 from tuner.store.engine import locate, make_engine, open_store, upgrade, upgrade_store
 from tuner.store.health import check_store
 from tuner.store.tables import measurements, metadata
@@ -145,6 +145,22 @@ def test_of_an_older_sqlite_database_a_copy_is_kept(tmp_path: Path, next_release
         upgrade(engine, locate(f"sqlite:///{path}"), next_release)
     assert contents(f"sqlite:///{tmp_path / 'tuner.db.schema-0001-2.backup'}") == before
     assert (tmp_path / "tuner.db.schema-0001.backup").read_text() == "somebody's file"
+
+
+def test_without_room_for_a_copy_an_older_database_stays_as_it_is(
+    tmp_path: Path, next_release: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path / 'tuner.db'}"
+    fill(url)
+    before = contents(url)
+
+    def full(path: Path, label: str) -> Path:
+        raise sqlite3.OperationalError(f"database or disk is full: {path.name} {label}")
+
+    monkeypatch.setattr(sqlite_file, "back_up", full)
+    with engine_at(url) as engine, pytest.raises(StoreError, match=r"not upgraded.*disk is full"):
+        upgrade(engine, locate(url), next_release)
+    assert contents(url) == before
 
 
 def test_a_failing_migration_leaves_the_database_as_it_was(

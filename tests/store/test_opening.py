@@ -8,7 +8,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
+from time import sleep
 
 import pytest
 
@@ -181,6 +184,25 @@ def test_a_lock_that_is_never_given_up_ends_in_a_sentence(
         store.add([measurement()])
         assert store.watermark() == (201, 0)
     holder.close()
+
+
+def test_a_reader_in_the_way_of_the_write_ahead_log_is_waited_for(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(sqlite3.connect(filled, isolation_level=None)) as reader:
+        reader.execute("PRAGMA journal_mode = DELETE")
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM devices").fetchall()
+        monkeypatch.setattr("tuner.store.engine.BUSY_TIMEOUT_S", 0.1)
+        with pytest.raises(StoreError, match="is kept busy by another process"):
+            open_store(url(filled))
+        monkeypatch.setattr("tuner.store.engine.BUSY_TIMEOUT_S", 30)
+        with ThreadPoolExecutor(1) as pool:
+            opened = pool.submit(open_store, url(filled))
+            sleep(0.3)
+            reader.execute("ROLLBACK")
+            with opened.result(30) as store:
+                assert store.watermark() == (200, 0)
 
 
 @pytest.mark.parametrize("text", ["sqlite://", "sqlite:///", "sqlite:///:memory:"])

@@ -1,8 +1,10 @@
 """Opening a database: from a URL to a repository at the newest revision."""
 
 import os
+import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -113,14 +115,20 @@ def upgrade(
     """As `upgrade_store`, with the revisions in `scripts`."""
 
     def copy(current: str) -> None:
-        if location.path:
-            sqlite_file.back_up(location.path, f"schema-{current}")
+        try:
+            if location.path:
+                sqlite_file.back_up(location.path, f"schema-{current}")
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(
+                f"{location} was not upgraded, because no copy of it could be made ({error}). Free "
+                "some space beside it."
+            ) from error
 
     try:
         with engine.connect() as connection:
             stood = schema.revision(connection, str(location), scripts)
         if location.path:
-            _use_write_ahead_log(engine)
+            _use_write_ahead_log(engine, location)
         if stood.is_head:
             return stood
         with engine.connect().execution_options(writes=True) as connection, connection.begin():
@@ -129,11 +137,20 @@ def upgrade(
         raise store_error(str(location), error) from error
 
 
-def _use_write_ahead_log(engine: Engine) -> None:
-    # Readers and the one writer then never wait for each other. The file remembers the mode.
+def _use_write_ahead_log(engine: Engine, location: Location) -> None:
+    """Let readers and the one writer never wait for each other; the file remembers the mode."""
     raw = engine.raw_connection()
+    deadline = monotonic() + BUSY_TIMEOUT_S
     try:
-        raw.cursor().execute("PRAGMA journal_mode = WAL")
+        # The change needs the file for itself, and SQLite does not always wait for that.
+        while True:
+            try:
+                raw.cursor().execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.Error as error:
+                if "locked" not in str(error) or monotonic() > deadline:
+                    raise store_error(str(location), error) from error
+                sleep(0.05)
     finally:
         raw.close()
 

@@ -1,7 +1,5 @@
 """Database errors as sentences."""
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from tuner.errors import StoreError
 
 _KNOWN = (
@@ -29,7 +27,7 @@ _KNOWN = (
 )
 
 
-def store_error(location: str, error: SQLAlchemyError) -> StoreError:
+def store_error(location: str, error: Exception) -> StoreError:
     """`error` as one sentence about the database at `location`."""
     original = getattr(error, "orig", None)
     if isinstance(original, StoreError):
