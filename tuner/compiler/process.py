@@ -51,7 +51,7 @@ class CompilerProcess:
     def start(self) -> Connection:
         """Make sure of a process that is ready, and return the way to it.
 
-        Raises: CompileError if none can be started.
+        Raises: CompileError if none can be started; CompilerDied if it was interrupted.
         """
         if self._process and self._process.poll() is not None:
             self.kill()
@@ -120,6 +120,8 @@ class CompilerProcess:
         except (EOFError, OSError):
             reason = self._how_it_ended()
         self.kill()
+        if self._interrupted:
+            raise CompilerDied(reason)
         raise CompileError(f"no compiler process could be started: {reason}. Run: tuner doctor.")
 
     def _how_it_ended(self) -> str:

@@ -38,13 +38,13 @@ class Report:
     def refusal(self) -> str | None:
         """Why the kernel must not be measured, as a sentence; None if it is fit."""
         if self.registers is None:
-            return f"the source has no entry function {ENTRY}."
+            return f"the compiler reports no entry function {ENTRY}."
         if self.spill_bytes:
             return (
                 f"the kernel spills {self.spill_bytes} B to local memory with {self.registers} "
                 "registers per thread; use more consumers or a smaller tile."
             )
-        for code, text in self.warnings:
+        for code, text in sorted(self.warnings, key=_is_only_a_consequence):
             if code not in _HARMLESS:
                 meaning = _MEANINGS.get(code, "the compiler warns that it is slow")
                 return f"the kernel is not what was written: {meaning} (ptxas {code}: {text})."
@@ -63,7 +63,13 @@ def read_log(log: str) -> Report:
 def source_error(log: str) -> str:
     """The first error in the log of a source that did not compile, as a sentence."""
     found = _ERROR.search(log)
-    return f"NVRTC refused the source: {found[0].strip() if found else log.strip()[:200]}"
+    reason = found[0] if found else log[:200]
+    return f"NVRTC refused the source: {reason.strip().rstrip('.')}."
+
+
+def _is_only_a_consequence(warning: tuple[str, str]) -> bool:
+    """Whether a warning tells what ptxas did, and another may tell why."""
+    return not warning[1].startswith("Potential Performance Loss")
 
 
 def _entry_registers(log: str) -> int | None:
