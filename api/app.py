@@ -1,6 +1,8 @@
 """Assembles the service; starts nothing until the first request."""
 
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
@@ -23,6 +25,7 @@ def create_app(database_url: str, toolchain: Toolchain | None = None) -> FastAPI
         version=__version__,
         description="Tuned configurations of a Hopper bf16 GEMM kernel.",
         redirect_slashes=False,
+        lifespan=close_at_the_end,
     )
     app.state.store = StoreHandle(database_url)
     app.state.toolchain = toolchain
@@ -30,6 +33,13 @@ def create_app(database_url: str, toolchain: Toolchain | None = None) -> FastAPI
     for noun in (best_config, shapes, devices, health):
         app.include_router(noun.router)
     return app
+
+
+@asynccontextmanager
+async def close_at_the_end(app: FastAPI) -> AsyncIterator[None]:
+    """Give connections back when the server stops."""
+    yield
+    app.state.store.forget()
 
 
 def from_environment() -> FastAPI:

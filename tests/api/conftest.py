@@ -103,7 +103,6 @@ def serving(url: str) -> Iterator[TestClient]:
     """A client that turns an exception of the service into its 500, as a server does."""
     with TestClient(create_app(url), raise_server_exceptions=False) as client:
         yield client
-        client.app.state.store.forget()  # type: ignore[attr-defined]
 
 
 @pytest.fixture
