@@ -72,7 +72,7 @@ def test_the_sample_is_legal_and_covers_every_kind_of_variant() -> None:
     assert {v.slabs_per_stage for v in variants} == {1, 2, 4}
 
 
-def test_every_variant_with_room_for_its_accumulators_compiles_without_spills_and_without_performance_warnings(
+def test_a_variant_with_room_for_its_accumulators_neither_spills_nor_draws_a_warning(
     outcomes: dict[KernelVariant, object],
 ) -> None:
     failures = [outcome for outcome in outcomes.values() if not isinstance(outcome, Cubin)]
