@@ -58,8 +58,14 @@ def best(
 
     wanted = parse_shape(" ".join(shape))
     with open_store(settings(db).database_url, create=False) as repository:
-        named = stored_key(device) if device else None
-        stored = resolve_stored(repository.devices(), named)
+        named = stored_key(device) if device is not None else None
+        devices = repository.devices()
+        if not devices and named is None:
+            typer.echo(
+                f"Nothing is stored yet, {wanted} neither. Tune it with `tuner run`.", err=True
+            )
+            raise typer.Exit(exits.PARTIAL)
+        stored = resolve_stored(devices, named)
         problem = Problem(wanted, stored.sms, d=d.layout)
         answer = repository.best(problem, stored.key, protocol.id if protocol else None)
         ended = None if answer else repository.latest_outcome(problem, stored.key)

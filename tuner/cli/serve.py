@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.interrupts import interruptible
 from tuner.cli.options import DatabaseOption, settings
 from tuner.errors import TunerError
 
@@ -37,9 +38,10 @@ def serve(
     # The processes of several workers build their app from the environment they inherit.
     os.environ["TUNER_DATABASE_URL"] = chosen.database_url
     typer.echo(f"Serving {location} on http://{host}:{port}; see /docs there.", err=True)
-    uvicorn.run(
-        "tuner.api.app:from_environment", factory=True, host=host, port=port, workers=workers
-    )
+    with interruptible():  # the server ends in order, then passes its signal on to us
+        uvicorn.run(
+            "tuner.api.app:from_environment", factory=True, host=host, port=port, workers=workers
+        )
 
 
 def _require_free(host: str, port: int) -> None:

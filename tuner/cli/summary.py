@@ -18,7 +18,7 @@ from tuner.cli.formats import (
     times_faster,
 )
 from tuner.lookup import Answer
-from tuner.trial import ShapeOutcome, ShapeState
+from tuner.trial import ShapeOutcome, ShapeState, TrialState
 
 LEGEND = (
     "hot: us, TFLOP/s, samples and half their 95 % interval; x cuBLAS: hot/cool; x Lt: best "
@@ -56,7 +56,8 @@ def counts(results: Sequence[Result]) -> str:
         attempts.update(outcome.counts)
     text = listed([(s.value, states[s.value]) for s in ShapeState if states[s.value]])
     if attempts:
-        text += f"; attempts: {listed(attempts.most_common())}"
+        by_state = [(s.value, attempts[s.value]) for s in TrialState if attempts[s.value]]
+        text += f"; attempts: {listed(by_state)}"
     return f"{plural(len(results), 'shape')}: {text}." if results else "No shape was finished."
 
 

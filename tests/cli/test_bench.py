@@ -1,0 +1,172 @@
+"""`tuner bench`: fresh races of what is stored, and the file that a speed claim rests on."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from benchmarks.render import render
+from tests.cli.conftest import Cli, lines, use_fake
+from tests.device.fake import H200, Faults
+from tuner.config import KernelConfig
+from tuner.search.space import article_config
+from tuner.shape import GemmShape, Problem
+from tuner.store.engine import open_store
+from tuner.trial import PROTOCOL_COOL, PROTOCOL_HOT, paired_ratio
+
+Write = Callable[[str], Path]
+SHAPES = "512 512 512\n2560 4096 1024\n"
+
+
+@pytest.fixture
+def tuned(cli: Cli, shape_file: Write, fake_gpu: Faults) -> Path:
+    """A shape file whose shapes are tuned on the fake GPU."""
+    del fake_gpu
+    listing = shape_file(SHAPES)
+    assert cli("run", "--shapes", listing, "--device", "cuda:0", "--trials", 6).code == 0
+    return listing
+
+
+def test_evidence_holds_every_round_and_all_that_is_needed_to_judge_it(
+    cli: Cli, tuned: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "evidence.json"
+    arguments = ["bench", "--shapes", tuned, "--device", "cuda:0", "--article", "--json", out]
+    ended = cli(*arguments, "--rounds", 9, "--commit", "abc123")
+    assert (ended.code, f"Evidence: {out} (commit abc123)" in ended.out) == (0, True)
+    body = json.loads(out.read_text())
+    assert body["command"].startswith(f"tuner bench --shapes {tuned} --device cuda:0 --article")
+    assert body["commit"] == "abc123"
+    assert body["device"]["key"] == "sm90-132sm-141gb"
+    assert body["driver"] == H200.driver
+    assert body["toolchain"]["nvrtc"] == "13.0.88"
+    assert body["protocol"] == PROTOCOL_HOT
+    assert [(row["m"], row["n"], row["k"]) for row in body["rows"]] == [
+        (512, 512, 512),
+        (2560, 4096, 1024),
+    ]
+    for row in body["rows"]:
+        rounds = row["rounds"]
+        assert set(rounds) == {"tuned", "cublas", "cublas_again", "cublaslt_best", "article"}
+        assert {len(samples) for samples in rounds.values()} == {9}
+        assert row["tuned_us"] == row["tuned_plain_us"] == median(rounds["tuned"])
+        assert row["cublas_us"] == median(rounds["cublas"])
+        assert row["ratio_cublas"] == paired_ratio(rounds["cublas"], rounds["tuned"])
+        assert row["ratio_article"] == paired_ratio(rounds["article"], rounds["tuned"])
+        assert row["cublaslt_algorithm"] == "tile=128x256 stages=4"
+        KernelConfig.from_dict(row["config"])
+
+
+def test_evidence_renders_into_the_results_table(cli: Cli, tuned: Path, tmp_path: Path) -> None:
+    out = tmp_path / "evidence.json"
+    arguments = ["bench", "--shapes", tuned, "--device", "cuda:0", "--article", "--json", out]
+    assert cli(*arguments, "--commit", "abc123").code == 0
+    assert "Geometric mean over 2 shapes" in render(json.loads(out.read_text()))
+
+
+def test_table_shows_ratios_their_geometric_mean_and_the_noise(cli: Cli, tuned: Path) -> None:
+    ended = cli("bench", "--shapes", tuned, "--device", "cuda:0", "--protocol", "cool")
+    assert ended.code == 0
+    header = ended.out.splitlines()[0]
+    assert re.split(r"\s{2,}", header.strip()) == [
+        "M x N x K",
+        "config",
+        "us",
+        "TFLOP/s",
+        "x cuBLAS",
+        "x Lt best",
+        "A/A",
+    ]
+    ratios = [float(line.split()[-3]) for line in ended.out.splitlines()[1:3]]
+    mean = float(lines(ended.out, "geometric mean")[0].split()[2])
+    assert mean == pytest.approx((ratios[0] * ratios[1]) ** 0.5, abs=0.002)
+    assert "2 shapes: 2 raced." in ended.out
+
+
+def test_measured_rounds_are_stored_with_the_pair_of_cublas(
+    cli: Cli, tuned: Path, database: Path
+) -> None:
+    problem = Problem(GemmShape(512, 512, 512), sms=132)
+    url = f"sqlite:///{database}"
+    with open_store(url) as repository:
+        before = len(repository.races(problem, H200.key, PROTOCOL_COOL))
+    cli("bench", "--shapes", tuned, "--device", "cuda:0", "--protocol", "cool", "--article")
+    with open_store(url) as repository:
+        races = repository.races(problem, H200.key, PROTOCOL_COOL)
+    assert len(races) == before + 1
+    configs = {row.contender.config for row in races[-1].measurements}
+    assert article_config(problem) in configs
+
+
+def test_replayed_rounds_are_not_stored_again(
+    cli: Cli, shape_file: Write, replay: str, database: Path
+) -> None:
+    listing = shape_file(SHAPES)
+    assert cli("run", "--shapes", listing, "--device", replay).code == 0
+    with open_store(f"sqlite:///{database}") as repository:
+        before = repository.watermark()
+    ended = cli("bench", "--shapes", listing, "--device", replay)
+    assert (ended.code, "2 shapes: 2 raced." in ended.out) == (0, True)
+    with open_store(f"sqlite:///{database}") as repository:
+        assert repository.watermark() == before
+
+
+@pytest.mark.usefixtures("tuned")
+def test_shapes_that_cannot_be_raced_say_why_and_the_others_are_raced(
+    cli: Cli, shape_file: Write, tmp_path: Path
+) -> None:
+    out = tmp_path / "evidence.json"
+    listing = shape_file("128 128 133\n64 64 64\n512 512 512\n")
+    ended = cli("bench", "--shapes", listing, "--device", "cuda:0", "--json", out)
+    assert ended.code == 3
+    assert "[1/3] 128x128x133 is unsupported: " in ended.err
+    assert "[2/3] 64x64x64 has no stored config." in ended.err
+    body = json.loads(out.read_text())
+    assert [row["m"] for row in body["rows"]] == [512]
+    assert [(o["m"], o["state"]) for o in body["not_raced"]] == [
+        (128, "unsupported"),
+        (64, "not_tuned"),
+    ]
+
+
+def test_config_that_gives_wrong_results_now_is_no_evidence(
+    cli: Cli, tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_fake(monkeypatch, Faults(all_wrong=True))
+    out = tmp_path / "evidence.json"
+    ended = cli("bench", "--shapes", tuned, "--device", "cuda:0", "--json", out)
+    assert (ended.code, "ended wrong_result: error 7.5" in ended.err) == (3, True)
+    assert json.loads(out.read_text())["rows"] == []
+
+
+def test_implausible_times_are_no_evidence(
+    cli: Cli, tuned: Path, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = Problem(GemmShape(512, 512, 512), sms=132)
+    with open_store(f"sqlite:///{database}") as repository:
+        answer = repository.best(problem, H200.key)
+    assert answer is not None
+    use_fake(monkeypatch, Faults(too_fast=frozenset({answer.config.variant})))
+    ended = cli("bench", "--shapes", tuned, "--device", "cuda:0")
+    assert (ended.code, "ended implausible" in ended.err) == (3, True)
+
+
+def test_place_that_cannot_be_written_is_refused_before_anything_is_raced(
+    cli: Cli, tuned: Path, tmp_path: Path
+) -> None:
+    for out in (tmp_path, tmp_path / "absent" / "evidence.json"):
+        ended = cli("bench", "--shapes", tuned, "--device", "cuda:0", "--json", out)
+        assert ended.code == 2
+        assert ended.err == f"{out} cannot be written. Name another file with --json.\n"
+
+
+@pytest.mark.usefixtures("fake_gpu")
+def test_database_that_is_not_there_is_not_made(
+    cli: Cli, shape_file: Write, database: Path
+) -> None:
+    ended = cli("bench", "--shapes", shape_file(SHAPES), "--device", "cuda:0")
+    assert (ended.code, "there is no database at" in ended.err) == (5, True)
+    assert not database.exists()

@@ -1,0 +1,189 @@
+"""`tuner run`: every shape ends with a config or a reason, and all is stored."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli, lines, use_fake
+from tests.device.fake import H200, FakeCompiler, Faults
+from tuner.shape import GemmShape, Problem
+from tuner.store.engine import open_store
+from tuner.trial import ShapeState, TrialState
+
+Write = Callable[[str], Path]
+
+MIXED = "512 512 512\n2560x4096x1024\n128 128 133\n4096 4096 4096\n512 512 512\n"
+"""Two recorded shapes, one that no kernel can run, one that is not recorded, one repeated."""
+
+
+def test_replayed_shapes_are_tuned_stored_and_shown(
+    cli: Cli, shape_file: Write, replay: str, database: Path
+) -> None:
+    listing = shape_file("512 512 512\n2560x4096x1024\n")
+    ended = cli("run", "--shapes", listing, "--device", replay, "--trials", 14)
+    assert ended.code == 0
+    assert "2 shapes on NVIDIA H200 (sm90-132sm-141gb)" in ended.err
+    assert ended.err.splitlines()[1].startswith("[1/2] 512x512x512 ")
+    assert "x cuBLAS (14 trials, " in ended.err
+    assert len(lines(ended.out, "512x512x512 ")) == len(lines(ended.out, "2560x4096x1024 ")) == 1
+    assert "2 shapes: 2 tuned; attempts: 24 ok, 2 compile_refused, 2 wrong_result." in ended.out
+    assert f"Database: {database}" in ended.out
+    assert "Next: `tuner best 512 512 512`, or `tuner serve`" in ended.out
+    with open_store(f"sqlite:///{database}", create=False) as repository:
+        assert [(d.key, d.shapes) for d in repository.devices()] == [(H200.key, 2)]
+        rows = repository.attempts(
+            Problem(GemmShape(512, 512, 512), 132), H200.key, sources=("replay",)
+        )
+    assert {row.source for row in rows} == {"replay"}
+    assert {row.state for row in rows} >= {TrialState.COMPILE_REFUSED, TrialState.WRONG_RESULT}
+
+
+def test_shapes_without_a_config_say_why_and_the_others_go_on(
+    cli: Cli, shape_file: Write, replay: str
+) -> None:
+    ended = cli("run", "--shapes", shape_file(MIXED), "--device", replay)
+    assert ended.code == 3
+    assert "4 shapes, 1 line repeated on NVIDIA H200" in ended.err
+    assert "[3/4] 128x128x133 is unsupported: the kernel loads rows" in ended.err
+    assert "needs K to be a multiple of 8" in ended.err
+    assert "[4/4] 4096x4096x4096 not_recorded: the recording has no 4096x4096x4096" in ended.err
+    assert lines(ended.out, "128x128x133 ")[0].split() == ["128x128x133", "unsupported"]
+    assert "4 shapes: 2 tuned, 1 unsupported, 1 not_recorded;" in ended.out
+
+
+def test_files_may_follow_one_option_or_repeat_it(cli: Cli, replay: str, tmp_path: Path) -> None:
+    first, second = tmp_path / "a.txt", tmp_path / "b.csv"
+    first.write_text("512 512 512\n")
+    second.write_text("K,N,M\n1024,4096,2560\n")
+    together = cli("run", "--shapes", first, second, "--device", replay)
+    repeated = cli("run", "--shapes", first, "--shapes", second, "--device", replay)
+    assert together.code == repeated.code == 0
+    assert f"{first}: 1 shape\n{second}: 1 shape\n2 shapes on NVIDIA H200" in together.err
+    assert "[2/2] 2560x4096x1024 " in together.err
+    assert lines(together.out, "2560x") == lines(repeated.out, "2560x")
+
+
+def test_second_run_tunes_nothing_again(cli: Cli, shape_file: Write, replay: str) -> None:
+    listing = shape_file("512 512 512\n")
+    first = cli("run", "--shapes", listing, "--device", replay)
+    second = cli("run", "--shapes", listing, "--device", replay)
+    assert (first.code, second.code) == (0, 0)
+    assert "(tuned before)" in second.err
+    assert lines(first.out, "512x512x512") == lines(second.out, "512x512x512")
+
+
+def test_json_holds_the_answers_and_nothing_else_is_on_stdout(
+    cli: Cli, shape_file: Write, replay: str, database: Path
+) -> None:
+    ended = cli("run", "--shapes", shape_file(MIXED), "--device", replay, "--json")
+    body = json.loads(ended.out)
+    assert (ended.code, body["exit_code"]) == (3, 3)
+    assert body["device"] == {"name": "NVIDIA H200", "key": "sm90-132sm-141gb"}
+    assert body["database"] == str(database)
+    assert [shape["state"] for shape in body["shapes"]] == [
+        "tuned",
+        "tuned",
+        "unsupported",
+        "not_recorded",
+    ]
+    tuned, unsupported = body["shapes"][0], body["shapes"][2]
+    assert tuned["answer"]["shape"] == {"m": 512, "n": 512, "k": 512}
+    assert tuned["answer"]["source"] == "replay"
+    assert tuned["counts"]["compile_refused"] == 1
+    assert unsupported["answer"] is None
+    assert "multiple of 8" in unsupported["detail"]
+
+
+def test_column_major_output_is_another_problem(cli: Cli, shape_file: Write, replay: str) -> None:
+    ended = cli("run", "--shapes", shape_file("512 512 512\n"), "--device", replay, "--d", "col")
+    assert (ended.code, "not_recorded" in ended.out) == (3, True)
+
+
+def test_database_can_be_a_path_and_is_named_in_what_comes_next(
+    cli: Cli, shape_file: Write, replay: str, tmp_path: Path, database: Path
+) -> None:
+    listing, path = shape_file("512 512 512\n"), tmp_path / "new folder" / "own.db"
+    ended = cli("run", "--shapes", listing, "--device", replay, "--db", path)
+    assert (ended.code, path.exists(), database.exists()) == (0, True, False)
+    assert f"Next: `tuner best 512 512 512 --db '{path}'`" in ended.out
+    assert cli("best", 512, 512, 512, "--db", path).code == 0
+
+
+def test_parent_folders_of_the_default_database_are_created(
+    cli: Cli,
+    shape_file: Write,
+    replay: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TUNER_DATABASE_URL")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+    ended = cli("run", "--shapes", shape_file("512 512 512\n"), "--device", replay)
+    assert ended.code == 0
+    assert (tmp_path / "share" / "gemm-tuner" / "tuner.db").is_file()
+
+
+@pytest.mark.usefixtures("fake_gpu")
+def test_shape_beyond_the_memory_says_what_it_needs_and_the_rest_go_on(
+    cli: Cli, shape_file: Write
+) -> None:
+    listing = shape_file("1048576 1048576 64\n65536 65536 64\n16777216 128 64\n")
+    ended = cli("run", "--shapes", listing, "--device", "cuda:0", "--trials", 3)
+    assert ended.code == 3
+    need = GemmShape(1048576, 1048576, 64).operand_bytes
+    assert need > 2**40
+    assert f"[1/3] 1048576x1048576x64 does not fit: it needs {need} bytes." in ended.err
+    assert "3 shapes: 2 tuned, 1 does_not_fit;" in ended.out
+
+
+def test_shape_whose_candidates_all_fail_stands_between_two_that_are_tuned(
+    cli: Cli, shape_file: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing = shape_file("512 512 512\n")
+    use_fake(monkeypatch, Faults(all_wrong=True))
+    ended = cli("run", "--shapes", listing, "--device", "cuda:0", "--trials", 5)
+    assert ended.code == 3
+    assert "512x512x512 no_valid_config: no candidate was right and measurable." in ended.err
+    assert "1 shape: 1 no_valid_config; attempts: 5 wrong_result." in ended.out
+    best = cli("best", 512, 512, 512)
+    assert best.code == 3
+    assert "was tuned and no config is fit to serve: 5 wrong_result." in best.err
+
+
+def test_compiler_that_cannot_start_ends_the_run_with_its_sentence(
+    cli: Cli, shape_file: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tuner.errors import CompileError
+
+    broken = FakeCompiler(failing=lambda _: CompileError("the compiler cannot be loaded."))
+    use_fake(monkeypatch, Faults(), broken)
+    ended = cli("run", "--shapes", shape_file("512 512 512\n"), "--device", "cuda:0")
+    assert ended.code == 4
+    assert "the compiler cannot be loaded." in ended.err
+    assert "No shape was finished." in ended.out
+
+
+@pytest.mark.usefixtures("fake_gpu")
+def test_run_is_recorded_with_its_command_and_exit_code(
+    cli: Cli, shape_file: Write, database: Path
+) -> None:
+    import sqlite3
+    from contextlib import closing
+
+    listing = shape_file("512 512 512\n128 128 133\n")
+    cli("run", "--shapes", listing, "--device", "cuda:0", "--trials", 2)
+    with closing(sqlite3.connect(database)) as connection:
+        (row,) = connection.execute("SELECT command, source, exit_code FROM runs").fetchall()
+    assert row == (f"tuner run --shapes {listing} --device cuda:0 --trials 2", "measured", 3)
+
+
+def test_states_in_the_summary_are_the_vocabulary() -> None:
+    assert [state.value for state in ShapeState] == [
+        "tuned",
+        "no_valid_config",
+        "unsupported",
+        "does_not_fit",
+        "not_recorded",
+    ]
