@@ -11,6 +11,7 @@ from tuner.errors import ShapeFileError
 from tuner.shape import MAX_EXTENT, GemmShape
 from tuner.shape_files import (
     MAX_FILE_BYTES,
+    MAX_REPORTED,
     ShapeFile,
     format_shapes,
     parse_shapes,
@@ -347,6 +348,15 @@ def test_refusal_counts_refused_accepted_and_repeated_lines() -> None:
     assert refusal("8 8 8\n8 8 8\n8\n").splitlines()[-1] == (
         "list.txt: 1 line refused, 2 accepted, 1 of them repeated. Correct the file."
     )
+
+
+def test_file_given_by_mistake_is_refused_without_flooding_the_screen() -> None:
+    found = refusal("{}\n" * 5000).splitlines()
+    assert len(found) == MAX_REPORTED + 2
+    assert found[-2:] == [
+        "list.txt: and 4000 lines more",
+        "list.txt: 5000 lines refused, 0 accepted. Correct the file.",
+    ]
 
 
 def test_shapes_shared_by_two_files_are_kept_once(tmp_path: Path) -> None:

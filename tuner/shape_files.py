@@ -31,6 +31,8 @@ _FOREIGN_MARKS = (
     (b"\xff\xfe", "UTF-16"),
     (b"\xfe\xff", "UTF-16"),
 )
+MAX_REPORTED = 1000
+"""Refused lines that a message shows of one file; what has more was given by mistake."""
 _SHOWN = 24
 """Characters of a refused field that a message repeats."""
 
@@ -117,7 +119,10 @@ def parse_shapes(content: bytes, name: str) -> ShapeFile:
         counts = f"{_lines(len(faults))} refused, {accepted} accepted"
         if repeated := accepted - len(shapes):
             counts += f", {repeated} of them repeated"
-        raise ShapeFileError("\n".join([*faults, f"{name}: {counts}. Correct the file."]))
+        shown = faults[:MAX_REPORTED]
+        if unshown := len(faults) - len(shown):
+            shown.append(f"{name}: and {_lines(unshown)} more")
+        raise ShapeFileError("\n".join([*shown, f"{name}: {counts}. Correct the file."]))
     return ShapeFile(name, tuple(shapes), accepted - len(shapes))
 
 

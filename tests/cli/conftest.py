@@ -102,11 +102,16 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Faults:
 
 
 def use_fake(
-    monkeypatch: pytest.MonkeyPatch, faults: Faults, compiler: FakeCompiler | None = None
+    monkeypatch: pytest.MonkeyPatch,
+    faults: Faults,
+    compiler: FakeCompiler | None = None,
+    device: FakeDevice | None = None,
 ) -> None:
+    """Make `device`, or one with `faults`, what `--device cuda:0` opens."""
+
     @contextmanager
     def opened(*_: object) -> Iterator[opening.Opened]:
-        yield opening.Opened(FakeDevice(faults), compiler or FakeCompiler(), "measured")
+        yield opening.Opened(device or FakeDevice(faults), compiler or FakeCompiler(), "measured")
 
     monkeypatch.setattr(opening, "opened", opened)
 

@@ -148,6 +148,20 @@ def test_terminal_shows_a_bar_and_keeps_one_line_per_shape(tmp_path: Path, repla
     assert len(row) <= 100
 
 
+def test_terminal_that_knows_ascii_only_is_written_to_all_the_same(replay: str) -> None:
+    listing = Path(os.environ["TUNER_CACHE_DIR"]).parent / "shapes.txt"
+    listing.write_text("512 512 512\n")
+    ended = subprocess.run(
+        [*TUNER, "run", "--shapes", listing, "--device", replay],
+        env=environment(PYTHONIOENCODING="ascii"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, "Traceback" in ended.stderr) == (0, False)
+    assert r"7 \xb1" in ended.stdout
+
+
 def test_help_starts_in_half_a_second_without_the_search_the_database_or_cuda() -> None:
     code = (
         "import sys, contextlib, io\n"

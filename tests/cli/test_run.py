@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli, lines, use_fake
-from tests.device.fake import H200, FakeCompiler, Faults
+from tests.device.fake import H200, FakeCompiler, FakeDevice, Faults
+from tuner.device.protocol import Entrant
+from tuner.errors import CompileError
 from tuner.shape import GemmShape, Problem
 from tuner.store.engine import open_store
-from tuner.trial import ShapeState, TrialState
+from tuner.trial import Sampled, ShapeState, TrialState
 
 Write = Callable[[str], Path]
 
@@ -138,16 +140,66 @@ def test_shape_beyond_the_memory_says_what_it_needs_and_the_rest_go_on(
     assert "3 shapes: 2 tuned, 1 does_not_fit;" in ended.out
 
 
+@pytest.mark.usefixtures("fake_gpu")
+def test_k_off_the_tile_is_tuned_where_rows_are_multiples_of_16_bytes_and_else_unsupported(
+    cli: Cli, shape_file: Write
+) -> None:
+    listing = shape_file(
+        "128 128 133\n256 256 192\n7168 2048 103\n4096 7168 576\n256 256 20\n256 256 24\n"
+    )
+    ended = cli("run", "--shapes", listing, "--device", "cuda:0", "--trials", 2, "--json")
+    states = {shape["k"]: shape["state"] for shape in json.loads(ended.out)["shapes"]}
+    assert (ended.code, states) == (
+        3,
+        {
+            133: "unsupported",
+            192: "tuned",
+            103: "unsupported",
+            576: "tuned",
+            20: "unsupported",
+            24: "tuned",
+        },
+    )
+    assert "256x256x20 is unsupported: " in ended.err
+    assert "Pad K with zeros to 24." in ended.err
+
+
+@pytest.mark.usefixtures("fake_gpu")
+def test_tiny_shapes_are_tuned_or_refused_with_the_rule(cli: Cli, shape_file: Write) -> None:
+    listing = shape_file("8 1 4096\n1 128 1\n4 128 9216\n1 1 1\n")
+    ended = cli("run", "--shapes", listing, "--device", "cuda:0", "--trials", 2, "--json")
+    states = [shape["state"] for shape in json.loads(ended.out)["shapes"]]
+    assert (ended.code, states) == (3, ["tuned", "unsupported", "tuned", "unsupported"])
+
+
+@pytest.mark.usefixtures("fake_gpu")
+def test_public_list_with_k_of_1_ends_with_a_state_for_every_shape(cli: Cli) -> None:
+    dlrm = Path(__file__).parent.parent.parent / "benchmarks" / "shapes" / "rocblas-bf16-dlrm.txt"
+    run = ["run", "--shapes", dlrm, "--device", "cuda:0", "--trials", 1, "--json"]
+    shapes = json.loads(cli(*run).out)["shapes"]
+    assert len(shapes) == 74
+    for shape in shapes:
+        assert shape["state"] == ("unsupported" if shape["k"] % 8 else "tuned")
+
+
 def test_shape_whose_candidates_all_fail_stands_between_two_that_are_tuned(
     cli: Cli, shape_file: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listing = shape_file("512 512 512\n")
-    use_fake(monkeypatch, Faults(all_wrong=True))
+    class WrongAt1024(FakeDevice):
+        def verify(self, entrant: Entrant) -> Sampled:
+            if self._problem is not None and self._problem.shape.m == 1024:
+                return Sampled(entrant.contender, TrialState.WRONG_RESULT, detail="error 7.5")
+            return super().verify(entrant)
+
+    use_fake(monkeypatch, Faults(), device=WrongAt1024())
+    listing = shape_file("512 512 512\n1024 1024 1024\n2048 2048 2048\n")
     ended = cli("run", "--shapes", listing, "--device", "cuda:0", "--trials", 5)
     assert ended.code == 3
-    assert "512x512x512 no_valid_config: no candidate was right and measurable." in ended.err
-    assert "1 shape: 1 no_valid_config; attempts: 5 wrong_result." in ended.out
-    best = cli("best", 512, 512, 512)
+    assert (
+        "[2/3] 1024x1024x1024 no_valid_config: no candidate was right and measurable."
+    ) in ended.err
+    assert "3 shapes: 2 tuned, 1 no_valid_config; attempts: 10 ok, 5 wrong_result." in ended.out
+    best = cli("best", 1024, 1024, 1024)
     assert best.code == 3
     assert "was tuned and no config is fit to serve: 5 wrong_result." in best.err
 
@@ -155,8 +207,6 @@ def test_shape_whose_candidates_all_fail_stands_between_two_that_are_tuned(
 def test_compiler_that_cannot_start_ends_the_run_with_its_sentence(
     cli: Cli, shape_file: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tuner.errors import CompileError
-
     broken = FakeCompiler(failing=lambda _: CompileError("the compiler cannot be loaded."))
     use_fake(monkeypatch, Faults(), broken)
     ended = cli("run", "--shapes", shape_file("512 512 512\n"), "--device", "cuda:0")

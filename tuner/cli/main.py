@@ -1,5 +1,6 @@
 """The console script `tuner`."""
 
+import io
 import sys
 from collections.abc import Sequence
 
@@ -17,6 +18,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "gemm-tuner[api] (the service).\n"
         )
         return 2
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A sign that the terminal's encoding lacks must not end a run.
+            stream.reconfigure(errors="backslashreplace")
     typed = list(sys.argv[1:] if arguments is None else arguments)
     try:
         app(args=typed, prog_name="tuner", obj=typed)

@@ -47,7 +47,7 @@ ShapesOption = Annotated[
     ),
 ]
 MoreShapes = Annotated[
-    list[Path] | None, typer.Argument(metavar="[FILE]...", help="More shape files.")
+    list[Path] | None, typer.Argument(metavar="FILE", help="More shape files.")
 ]
 """What follows the first file of `--shapes a.txt b.txt`."""
 DeviceOption = Annotated[
