@@ -1,6 +1,6 @@
 """Compile ahead of the device: while one candidate is measured, the next ones are compiled."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 from tuner.config import KernelConfig, KernelVariant
@@ -8,6 +8,8 @@ from tuner.errors import TunerError
 from tuner.trial import CompileFailure, Cubin, TrialState
 
 Compiled = Cubin | CompileFailure
+LOOK_UP_S = 0.5
+"""How long to wait for a compile before looking again whether more is wanted at all."""
 
 
 def compiled_ahead(
@@ -15,7 +17,7 @@ def compiled_ahead(
     submit: Callable[[KernelVariant], Future[Compiled]],
     batch: int,
     wanted: Callable[[], int],
-) -> Iterator[tuple[KernelConfig, Compiled]]:
+) -> Generator[tuple[KernelConfig, Compiled], None, None]:
     """Configs with their cubins, in the order in which these are ready.
 
     ask: proposes up to so many configs. wanted: how many more are to be yielded, looked at before
@@ -30,9 +32,10 @@ def compiled_ahead(
                 pending |= {config: submit(config.variant) for config in proposed}
             if not pending:
                 return
-            wait(pending.values(), return_when=FIRST_COMPLETED)
-            config = next(c for c, future in pending.items() if future.done())
-            yield config, _outcome(config.variant, pending.pop(config))
+            wait(pending.values(), LOOK_UP_S, return_when=FIRST_COMPLETED)
+            ready = next((c for c, future in pending.items() if future.done()), None)
+            if ready is not None:
+                yield ready, _outcome(ready.variant, pending.pop(ready))
     finally:
         for future in pending.values():
             future.cancel()
