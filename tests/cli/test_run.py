@@ -12,6 +12,7 @@ from tuner.device.protocol import Entrant
 from tuner.errors import CompileError
 from tuner.shape import GemmShape, Problem
 from tuner.store.engine import open_store
+from tuner.study import Budget
 from tuner.trial import Sampled, ShapeState, TrialState
 
 Write = Callable[[str], Path]
@@ -237,3 +238,9 @@ def test_states_in_the_summary_are_the_vocabulary() -> None:
         "does_not_fit",
         "not_recorded",
     ]
+
+
+def test_help_states_the_number_of_trials_that_the_study_uses(cli: Cli) -> None:
+    assert f"Configs to try per shape. Default: {Budget().trials}." in " ".join(
+        cli("run", "--help").out.replace("│", " ").split()
+    )
