@@ -18,7 +18,12 @@ from tuner.hardware import (
 from tuner.shape import TMA_ROW_MULTIPLE, Problem
 
 MAX_ACCUMULATORS = 208
-"""Above this the consumers spill: 255 registers less addresses, descriptors and the loop."""
+"""Above this the consumers spill, whatever the register split."""
+REGISTERS_BESIDE_ACCUMULATORS = 32
+"""Addresses, descriptors, the loop and the epilogue; with fewer the consumers spill."""
+WGMMA_EXTRA_REGISTERS = 26
+"""What ptxas 13.0 asks for beside the accumulators of one WGMMA (C7602), of the registers at
+launch: those that setmaxnreg adds later do not count."""
 MAX_CONSUMERS = 3
 MAX_STAGES = 16
 BARRIER_TX_LIMIT_BYTES = 2**20 - 1
@@ -30,7 +35,7 @@ def variant_faults(v: KernelVariant) -> Iterator[str]:
     if not 1 <= v.consumers <= MAX_CONSUMERS:
         yield f"consumers must be 1 to {MAX_CONSUMERS}, not {v.consumers}."
         return
-    if not (1 <= v.cluster_m and 1 <= v.cluster_n and v.cluster_size <= MAX_CLUSTER_SIZE):
+    if min(v.cluster_m, v.cluster_n) < 1 or v.cluster_size > MAX_CLUSTER_SIZE:
         yield (
             f"a cluster of {v.cluster_m}x{v.cluster_n} is not between 1 and {MAX_CLUSTER_SIZE} "
             "thread blocks."
@@ -86,10 +91,20 @@ def _extent_faults(v: KernelVariant) -> Iterator[str]:
 
 
 def _register_faults(v: KernelVariant) -> Iterator[str]:
-    if v.accumulators > MAX_ACCUMULATORS:
+    most = MAX_ACCUMULATORS
+    if v.consumer_registers:
+        most = min(most, v.consumer_registers - REGISTERS_BESIDE_ACCUMULATORS)
+    if v.accumulators > most:
         yield (
-            f"{v.accumulators} accumulators per thread exceed {MAX_ACCUMULATORS}; use more "
-            "consumers or a smaller tile."
+            f"{v.accumulators} accumulators per thread exceed {most}; use more consumers or a "
+            "smaller tile."
+        )
+    at_launch = launch_registers(v.threads)
+    if v.consumer_n // 2 + WGMMA_EXTRA_REGISTERS > at_launch:
+        yield (
+            f"one WGMMA of {v.consumer_n} columns needs {v.consumer_n // 2 + WGMMA_EXTRA_REGISTERS}"
+            f" registers, and a launch of {v.threads} threads has {at_launch} for each; use "
+            f"{(at_launch - WGMMA_EXTRA_REGISTERS) * 2 // 8 * 8} columns or fewer."
         )
     if v.producer_registers == 0 and v.consumer_registers == 0:
         return
@@ -97,7 +112,6 @@ def _register_faults(v: KernelVariant) -> Iterator[str]:
         count = getattr(v, name)
         if count % 8 or not 24 <= count <= 256:
             yield f"{name} must be a multiple of 8 from 24 to 256, not {count}."
-    at_launch = launch_registers(v.threads)
     used = v.producer_registers + v.consumers * v.consumer_registers
     if v.consumers == 1:
         yield "one consumer warpgroup keeps the compiler's allocation: both register counts are 0."
@@ -160,8 +174,6 @@ def require_legal(config: KernelConfig, problem: Problem) -> None:
 
 
 def k_steps(k: int, variant: KernelVariant) -> int:
-    """Barrier phases that one tile takes; the last may be partly beyond K, where TMA gives zeros."""
+    """Barrier phases that one tile takes; what the last has beyond K, TMA fills with zeros."""
     width = SLAB_K * variant.slabs_per_stage
     return -(-k // width)
-
-
