@@ -49,6 +49,7 @@ class Faults:
     too_fast: frozenset[KernelVariant] = frozenset()
     slow: frozenset[KernelVariant] = frozenset()
     hang_in_race: frozenset[KernelVariant] = frozenset()
+    slow_s: float = 1.0
     all_nan: bool = False
     all_wrong: bool = False
     disagrees: bool = False
@@ -111,7 +112,7 @@ class FakeDevice:
         config = self._ready(entrant)
         self.calls.append(("screen", config))
         if config.variant in self.faults.slow:
-            time.sleep(1.0)
+            time.sleep(self.faults.slow_s)
         return self._timed(entrant.contender, 3)
 
     def race(self, entrants: Sequence[Entrant], protocol: str, rounds: int) -> list[Sampled]:
