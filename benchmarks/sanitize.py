@@ -1,8 +1,8 @@
 """compute-sanitizer on the kernel: `python -m benchmarks.sanitize --out results.json`.
 
-Runs memcheck and racecheck over configs of different kinds on small shapes, each in a process of
-its own, and first over builds that a fence or a barrier has been taken out of, to see whether the
-tool would notice.
+Runs memcheck and racecheck over configs of different kinds on a small shape, each in a process of
+its own, and first over builds with a planted race, and with a fence or a barrier taken out, to see
+what the tool would notice. (`product` says whether the output of such a build was still right.)
 """
 
 import argparse
@@ -17,7 +17,7 @@ import cupy
 from cuda.bindings import driver
 
 from tuner.compiler.pool import CompilePool
-from tuner.compiler.source import TranslationUnit, render
+from tuner.compiler.source import TranslationUnit, kernel_hash, render
 from tuner.config import KernelConfig, KernelVariant, LaunchKnobs
 from tuner.device.cuda.driver import Functions, check
 from tuner.device.cuda.launch import Launch
@@ -39,7 +39,7 @@ KINDS = {
     "direct store": KernelVariant(128, 160, 4, store="direct"),
     "cluster 2x2": KernelVariant(128, 128, 5, cluster_m=2, cluster_n=2),
 }
-TAKEN_OUT = {
+TAKEN_OUT = {  # (file, what is there, what stands there instead)
     "nothing; a plain race is planted instead": (
         "epilogue.cuh",
         "    DEVICE void drain() {\n",
@@ -101,7 +101,7 @@ def sanitize(tool: str, cubin: Path, kind: str) -> dict[str, object]:
     command = [
         "compute-sanitizer",
         f"--tool={tool}",
-        "--kernel-regex=kns=gemm_sm90",
+        "--kernel-name=kns=gemm_sm90",
         "--report-api-errors=no",
         *(["--racecheck-report=all"] if tool == "racecheck" else []),
         *(sys.executable, "-m", "benchmarks.sanitize", "--launch", str(cubin), "--kind", kind),
@@ -117,6 +117,7 @@ def sanitize(tool: str, cubin: Path, kind: str) -> dict[str, object]:
         "findings": sum(found) if found else None,
         "summary": summary,
         "reports": reports[:4],
+        "product": "wrong" if "the product is wrong" in text else "right",
         "exit": ran.returncode,
         "tail": text.splitlines()[-6:] if not summary else [],
     }
@@ -138,10 +139,22 @@ def main() -> None:
             rows += run_all(Path(folder) / what.replace(" ", "-"), [kind], what)
         rows += run_all(Path(folder) / "sound", list(KINDS), None)
     for row in rows:
-        print(row["taken_out"] or "sound", "|", row["kind"], "|", row["tool"], "|", row["summary"])
+        print(
+            *(
+                row["taken_out"] or "sound",
+                row["kind"],
+                row["tool"],
+                row["summary"],
+                row["product"],
+            ),
+            sep=" | ",
+        )
     if chosen.out:
         command = " ".join(["python -m benchmarks.sanitize", *sys.argv[1:]])
-        chosen.out.write_text(json.dumps({"command": command, "rows": rows}, indent=1) + "\n")
+        chosen.out.write_text(
+            json.dumps({"command": command, "kernel_hash": kernel_hash(), "rows": rows}, indent=1)
+            + "\n"
+        )
     sound = [row for row in rows if row["taken_out"] is None]
     sys.exit(0 if all(row["findings"] == 0 and row["exit"] == 0 for row in sound) else 1)
 

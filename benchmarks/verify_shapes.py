@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -69,7 +70,8 @@ def main() -> None:
         CompilePool(settings.cache_dir) as pool,
         DeviceProcess(partial(open_cuda, chosen.device)) as device,
     ):
-        sms = device.identify().sms
+        identity, toolchain = device.identify(), pool.toolchain()
+        sms = identity.sms
         trusted = [trusted_config(Problem(GemmShape(8, n, 8), sms)).variant for n in (8, 1)]
         cubins = {
             v: c for v, c in pool.compile([*variants, *trusted]).items() if isinstance(c, Cubin)
@@ -104,6 +106,9 @@ def main() -> None:
     fewest = min(int(str(r["configs"])) for r in rows)
     summary = {
         "command": " ".join(["python -m benchmarks.verify_shapes", *sys.argv[1:]]),
+        "device": identity.name,
+        "driver": identity.driver,
+        "toolchain": asdict(toolchain),
         "shapes": len(rows),
         "skipped": skipped,
         "configs_verified": sum(int(str(r["configs"])) for r in rows),
