@@ -15,6 +15,8 @@ PROTOCOL_HOT = "graph-coldl2-hot/1"
 PROTOCOL_COOL = "graph-coldl2-cool/1"
 PROTOCOL_SCREEN = "graph-coldl2-hot-screen/1"
 """One quick look at a candidate: it ranks, but is never compared with a race."""
+PROTOCOL_HEAT = "graph-coldl2-hot-heat/1"
+"""A short hot race of many candidates: it chooses finalists, and is not compared with theirs."""
 
 Source = Literal["measured", "replay", "import"]
 

@@ -124,7 +124,7 @@ def test_every_proposal_failing_ends_in_other_proposals_and_never_in_an_error() 
         for config in searcher.ask(8):
             searcher.tell(row(config, None, TrialState.CRASHED, problem=SKINNY))
     assert searcher.fastest(5) == []
-    assert searcher.ask_knobs(4) == []
+    assert searcher.ask_knobs(4, searcher.fastest(4)) == []
     assert len(searcher.ask(8)) == 8
 
 
@@ -148,14 +148,14 @@ def test_relaunches_stay_on_the_fastest_variants_and_build_on_the_better_launche
     searcher = Searcher(PROBLEM, MENU)
     explore(searcher, PROBLEM, (16,))
     kept = {c.variant for c in searcher.fastest(4)}
-    asked = searcher.ask_knobs(12)
+    asked = searcher.ask_knobs(12, searcher.fastest(4))
     assert len(set(asked)) == 12
     assert {c.variant for c in asked} <= kept
     assert all(c.knobs not in {m.knobs for m in MENU if m.variant == c.variant} for c in asked)
     fast = row(asked[0], 0.5)
     searcher.tell(fast)
     knobs = asked[0].knobs
-    later = searcher.ask_knobs(40)
+    later = searcher.ask_knobs(40, searcher.fastest(4))
     two_apart = [c for c in later if c.variant == asked[0].variant]
     default = next(m.knobs for m in MENU if m.variant == asked[0].variant)
     assert any(
@@ -171,13 +171,13 @@ def test_a_recording_restricts_relaunches_to_what_it_holds() -> None:
     searcher = Searcher(PROBLEM, entries, exactly=True)
     asked = explore(searcher, PROBLEM, (30,))
     assert {r.contender.config for r in asked} == set(entries)
-    assert searcher.ask_knobs(5) == []
+    assert searcher.ask_knobs(5, searcher.fastest(4)) == []
 
 
 def test_finalists_may_hold_few_launches_of_one_variant() -> None:
     searcher = Searcher(PROBLEM, MENU)
     explore(searcher, PROBLEM, (16,))
-    for config in searcher.ask_knobs(24, variants=1):
+    for config in searcher.ask_knobs(24, searcher.fastest(1)):
         searcher.tell(row(config, 0.001))
     finalists = searcher.fastest(6, per_variant=3)
     counts = [sum(f.variant == c.variant for f in finalists) for c in finalists]

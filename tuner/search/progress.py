@@ -35,7 +35,10 @@ class ShapeStarted:
 
 @dataclass(frozen=True, slots=True)
 class TrialDone:
-    """An attempt is stored; `done` of `planned`. `best` is the fastest screened so far."""
+    """An attempt is stored; `done` of `planned`, where two failed compiles count as one.
+
+    best: the fastest screened so far.
+    """
 
     measurement: Measurement
     done: int

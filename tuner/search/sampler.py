@@ -182,19 +182,26 @@ class Searcher:
         self._sampler.pool = self._candidates
         return self._ask(count)
 
-    def ask_knobs(self, count: int, variants: int = 4) -> list[KernelConfig]:
-        """Up to `count` relaunches of the `variants` fastest variants, one knob apart.
+    def ask_knobs(self, count: int, bases: Sequence[KernelConfig]) -> list[KernelConfig]:
+        """Up to `count` relaunches of the variants of `bases`, one knob apart.
 
-        A launch that turned out better is itself varied the next time, so knobs combine.
+        Each variant starts from its fastest launch, so a launch that turned out better is itself
+        varied the next time, and knobs combine.
         """
-        best = self.fastest(variants)
+        kept = {c.variant for c in bases}
         if self._exactly:
-            kept = {c.variant for c in best}
             self._sampler.pool = [c for c in self._candidates if c.variant in kept]
         else:
+            best = [c for c in self.fastest(len(self._candidates)) if c.variant in kept]
             self._sampler.pool = [n for c in best for n in knob_neighbours(c, self._problem)]
         self._sampler.first = []
         return self._ask(count)
+
+    def relaunched(self, bases: Sequence[KernelConfig]) -> list[KernelConfig]:
+        """Every launch of the variants of `bases` that worked, fastest first."""
+        kept = {c.variant for c in bases}
+        every = self.fastest(MAX_EXTENT, per_variant=MAX_EXTENT)
+        return [c for c in every if c.variant in kept]
 
     def tell(self, measurement: Measurement) -> None:
         """Report an attempt at an asked config, or at any other."""

@@ -1,0 +1,59 @@
+"""What a search knows before it measures: this shape's stored rows, and its neighbours'."""
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from tuner.config import KernelConfig
+from tuner.search.sampler import Searcher
+from tuner.search.seeds import nearest, winners
+from tuner.shape import Problem
+from tuner.trial import Measurement, ShapeOutcome, Source, Toolchain
+
+NEIGHBOURS = 6
+"""Tuned shapes that a search learns from: the nearest."""
+
+
+class Stored(Protocol):
+    """Rows and outcomes that can be looked up."""
+
+    def attempts(
+        self, problem: Problem, device_key: str, *, sources: Collection[str]
+    ) -> list[Measurement]: ...
+
+    def shapes(self, device_key: str) -> list[ShapeOutcome]: ...
+
+
+def informed_searcher(
+    problem: Problem,
+    candidates: Sequence[KernelConfig],
+    stored: Stored,
+    device_key: str,
+    toolchain: Toolchain,
+    source: Source,
+    setbacks: Sequence[Measurement] = (),
+    exactly: bool = False,
+) -> tuple[Searcher, list[Measurement]]:
+    """A searcher told of all that is stored, and the attempts at `problem` that it counts as done.
+
+    Rows of another kernel measure nothing any more, but what won under it is tried early.
+    setbacks: failures on other shapes, which rule out their variants here.
+    exactly: propose only `candidates`, as a recording demands.
+    """
+
+    def attempts(of: Problem) -> list[Measurement]:
+        return stored.attempts(of, device_key, sources=(source,))
+
+    own = attempts(problem)
+    known = [row for row in own if row.toolchain == toolchain and row.race is None]
+    tuned = (outcome.problem for outcome in stored.shapes(device_key))
+    near = nearest(problem, tuned)[:NEIGHBOURS]
+    others = [row for neighbour in near for row in attempts(neighbour)]
+    searcher = Searcher(
+        problem,
+        candidates,
+        known=known,
+        lessons=[*setbacks, *(row for row in others if row.toolchain == toolchain)],
+        neighbours=winners(problem, [*own, *others]),
+        exactly=exactly,
+    )
+    return searcher, known

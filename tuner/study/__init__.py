@@ -1,0 +1,25 @@
+"""The driver: propose, compile, prove, time and store; then race the best and store that."""
+
+from tuner.search.progress import (
+    Budget,
+    Event,
+    RaceStarted,
+    ShapeEnded,
+    ShapeStarted,
+    TrialDone,
+)
+from tuner.study.ports import Compiler, Tools
+from tuner.study.run import run_all, tune
+
+__all__ = [
+    "Budget",
+    "Compiler",
+    "Event",
+    "RaceStarted",
+    "ShapeEnded",
+    "ShapeStarted",
+    "Tools",
+    "TrialDone",
+    "run_all",
+    "tune",
+]

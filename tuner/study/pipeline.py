@@ -1,0 +1,245 @@
+"""The pipeline of one problem: propose, compile, prove, time and store; then race the best.
+
+Nothing that is measured is lost: every attempt is stored before the next one is told of it.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import median
+from uuid import uuid4
+
+from tuner.config import KernelConfig, KernelVariant
+from tuner.device.bench import Bench
+from tuner.device.origin import Origin
+from tuner.device.protocol import Entrant
+from tuner.errors import CompileError, DeviceError, DeviceUnavailable, DoesNotFit
+from tuner.legality import faults
+from tuner.search.ahead import compiled_ahead
+from tuner.search.finalists import choose_finalists
+from tuner.search.knowledge import informed_searcher
+from tuner.search.progress import Budget, OnEvent, RaceStarted, TrialDone
+from tuner.search.sampler import VARIANT_FAILURES, Searcher
+from tuner.search.space import menu, trusted_config
+from tuner.shape import Problem
+from tuner.study.ports import Tools
+from tuner.trial import (
+    PROTOCOL_COOL,
+    PROTOCOL_HEAT,
+    PROTOCOL_HOT,
+    PROTOCOL_SCREEN,
+    CompileFailure,
+    Contender,
+    Cubin,
+    Measurement,
+    Sampled,
+    ShapeOutcome,
+    ShapeState,
+    TrialState,
+)
+
+SEARCH_SHARE = 0.7
+"""Of `Budget.seconds_per_shape`, what the search may take; the rest is for the races."""
+KNOB_SHARE = 1 / 3
+"""Of `Budget.trials`, what relaunches of the best variants get: they compile nothing."""
+KNOB_BASES = 6
+"""Variants that are relaunched: the best of the screening and the best of the heat."""
+HEAT_ENTRANTS = 96
+HEAT_ROUNDS = 3
+NO_CANDIDATE = "no candidate was right and measurable."
+LIBRARIES = [Entrant(Contender("cublas")), Entrant(Contender("cublaslt"))]
+Ask = Callable[[int], list[KernelConfig]]
+NO_CUBIN = frozenset({TrialState.COMPILE_REFUSED, TrialState.COMPILE_TIMEOUT})
+
+
+class Study:
+    """The tuning of one problem, from its menu to its races."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        tools: Tools,
+        budget: Budget,
+        on_event: OnEvent,
+        setbacks: list[Measurement],
+    ) -> None:
+        self._problem, self._tools, self._budget = problem, tools, budget
+        self._on_event, self._setbacks = on_event, setbacks
+        self._started = time.monotonic()
+        self._origin = Origin(
+            problem,
+            tools.device.identify(),
+            tools.compiler.toolchain(),
+            tools.source,
+            tools.run_id,
+            tools.worker,
+        )
+        self._rows: list[Measurement] = []
+        self._compiled: set[KernelVariant] = set()
+        self._bench: Bench | None = None
+
+    def run(self) -> tuple[ShapeState, str]:
+        """How it ended, and why where that is not `tuned`."""
+        if reason := self._problem.shape.unsupported_reason():
+            return ShapeState.UNSUPPORTED, reason
+        candidates = self._candidates()
+        if self._tools.menu is not None and not candidates:
+            return ShapeState.NOT_RECORDED, f"the recording has no {self._problem.shape}."
+        try:
+            self._bench = bench = Bench(self._tools.device, self._problem, self._trusted())
+            bench.prepare()
+            searcher = self._searcher(candidates)
+            finalists = self._search(searcher, bench)
+            if not finalists:
+                return ShapeState.NO_VALID_CONFIG, NO_CANDIDATE
+            entrants = self._kernels(finalists) + LIBRARIES
+            hot = self._race(bench, entrants, PROTOCOL_HOT, self._budget.rounds_hot)
+            raced = {row.contender.config for row in hot}
+            lasting = [e for e in entrants if e.contender.config in raced]
+            self._race(bench, lasting, PROTOCOL_COOL, self._budget.rounds_cool)
+        except DoesNotFit as error:
+            return ShapeState.DOES_NOT_FIT, str(error)
+        except DeviceUnavailable:
+            raise
+        except DeviceError as error:
+            return ShapeState.NO_VALID_CONFIG, str(error)
+        names = {row.contender.name for row in hot if row.state is TrialState.OK}
+        if {"kernel", "cublas"} <= names:
+            return ShapeState.TUNED, ""
+        return ShapeState.NO_VALID_CONFIG, "the race had no kernel, or no cuBLAS, that finished."
+
+    def outcome(self, state: ShapeState, detail: str) -> ShapeOutcome:
+        """The end of it, with what it took."""
+        return replace(
+            self._origin.outcome(state, detail),
+            counts=Counter(row.state.value for row in self._rows),
+            trials=len(self._rows),
+            compiled=len(self._compiled),
+            seconds=time.monotonic() - self._started,
+            verify_seconds=self._bench.verify_seconds if self._bench else 0.0,
+            measure_seconds=self._bench.measure_seconds if self._bench else 0.0,
+        )
+
+    def _candidates(self) -> list[KernelConfig]:
+        if self._tools.menu is None:
+            return menu(self._problem)
+        recorded = self._tools.menu.recorded_configs(self._problem)
+        return [c for c in recorded if not faults(c, self._problem)]
+
+    def _trusted(self) -> Entrant:
+        config = trusted_config(self._problem)
+        compiled = self._tools.compiler.submit(config.variant).result()
+        if isinstance(compiled, CompileFailure):
+            raise CompileError(f"the trusted config does not compile: {compiled.detail}")
+        return Entrant(Contender("kernel", config), compiled)
+
+    def _searcher(self, candidates: list[KernelConfig]) -> Searcher:
+        origin, exactly = self._origin, self._tools.menu is not None
+        searcher, self._rows = informed_searcher(
+            self._problem,
+            candidates,
+            self._tools.repository,
+            origin.device.key,
+            origin.toolchain,
+            origin.source,
+            self._setbacks,
+            exactly,
+        )
+        return searcher
+
+    def _search(self, searcher: Searcher, bench: Bench) -> list[KernelConfig]:
+        """Compile-time variants, then launch knobs of the best of them; returns the finalists.
+
+        A screening meets a card that cools between candidates. Heats rank the same candidates on a
+        card at its power limit, where others win.
+        """
+        trials, finalists = self._budget.trials, self._budget.finalists
+        self._attempts(searcher, bench, searcher.ask, trials - int(trials * KNOB_SHARE))
+        hot = self._heat(bench, searcher.fastest(HEAT_ENTRANTS))
+        bases = choose_finalists(searcher.fastest(KNOB_BASES), hot)[:KNOB_BASES]
+        self._attempts(searcher, bench, lambda n: searcher.ask_knobs(n, bases), trials)
+        hot = self._heat(bench, searcher.relaunched(bases)[:HEAT_ENTRANTS])
+        cool = searcher.fastest(finalists, per_variant=2)
+        return choose_finalists(cool, hot, per_variant=2)[:finalists]
+
+    def _attempts(self, searcher: Searcher, bench: Bench, ask: Ask, planned: int) -> None:
+        ready = compiled_ahead(
+            ask,
+            self._tools.compiler.submit,
+            self._budget.batch,
+            wanted=lambda: self._wanted(planned),
+        )
+        for config, compiled in ready:
+            searcher.tell(self._keep(self._attempt(bench, config, compiled)))
+
+    def _heat(self, bench: Bench, configs: Sequence[KernelConfig]) -> list[KernelConfig]:
+        """The configs as a short hot race of them all ranks them, fastest first."""
+        if len(configs) < 2:
+            return list(configs)
+        entrants = self._kernels(configs)
+        rows = self._race(bench, entrants, PROTOCOL_HOT, HEAT_ROUNDS, stored_as=PROTOCOL_HEAT)
+        timed = [row for row in rows if row.state is TrialState.OK and row.contender.config]
+        timed.sort(key=lambda row: median(row.samples_us))
+        return [row.contender.config for row in timed if row.contender.config]
+
+    def _wanted(self, planned: int) -> int:
+        """How many more configs to look at, up to `planned`: compile failures count half."""
+        seconds = self._budget.seconds_per_shape
+        elapsed = time.monotonic() - self._started
+        if seconds is not None and self._rows and elapsed > SEARCH_SHARE * seconds:
+            return 0
+        return planned - self._spent()
+
+    def _spent(self) -> int:
+        return len(self._rows) - sum(row.state in NO_CUBIN for row in self._rows) // 2
+
+    def _attempt(
+        self, bench: Bench, config: KernelConfig, compiled: Cubin | CompileFailure
+    ) -> Sampled:
+        contender = Contender("kernel", config)
+        if isinstance(compiled, CompileFailure):
+            return Sampled(contender, compiled.state, detail=compiled.detail)
+        if not compiled.cached:
+            self._compiled.add(compiled.variant)
+        return bench.attempt(Entrant(contender, compiled))
+
+    def _race(
+        self,
+        bench: Bench,
+        entrants: Sequence[Entrant],
+        protocol: str,
+        rounds: int,
+        stored_as: str | None = None,
+    ) -> list[Measurement]:
+        """Race the entrants under `protocol`, and store every row of it."""
+        name = stored_as or protocol
+        self._on_event(RaceStarted(self._problem, name, len(entrants)))
+        result = bench.race(entrants, protocol, rounds)
+        for sampled in result.removed:
+            self._keep(sampled)
+        race = uuid4().hex
+        rows = [self._origin.row(sampled, name, race) for sampled in result.sampled]
+        self._tools.repository.add(rows)
+        return rows
+
+    def _kernels(self, configs: Sequence[KernelConfig]) -> list[Entrant]:
+        """Our entrants of a race; their variants were compiled before."""
+        futures = [(c, self._tools.compiler.submit(c.variant)) for c in configs]
+        built = [(c, future.result()) for c, future in futures]
+        return [Entrant(Contender("kernel", c), x) for c, x in built if isinstance(x, Cubin)]
+
+    def _keep(self, sampled: Sampled) -> Measurement:
+        """Store an attempt outside a race, and tell of it."""
+        row = self._origin.row(sampled, PROTOCOL_SCREEN)
+        self._tools.repository.add([row])
+        self._rows.append(row)
+        if row.state in VARIANT_FAILURES:
+            self._setbacks.append(row)
+        best = min(
+            (r for r in self._rows if r.median_us),
+            key=lambda r: r.median_us or 0.0,
+            default=None,
+        )
+        self._on_event(TrialDone(row, self._spent(), self._budget.trials, best))
+        return row

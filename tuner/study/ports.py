@@ -1,0 +1,45 @@
+"""What a study needs of the other stages, and nothing more."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol
+
+from tuner.config import KernelVariant
+from tuner.device.protocol import Device, Menu
+from tuner.search.knowledge import Stored
+from tuner.shape import Problem
+from tuner.trial import CompileFailure, Cubin, Measurement, ShapeOutcome, Source, Toolchain
+
+
+class Compiler(Protocol):
+    """Where cubins come from."""
+
+    def toolchain(self) -> Toolchain: ...
+
+    def submit(self, variant: KernelVariant) -> Future[Cubin | CompileFailure]: ...
+
+
+class Rows(Stored, Protocol):
+    """Where rows are kept."""
+
+    def add(self, rows: Sequence[Measurement], /) -> None: ...
+
+    def outcome(
+        self, problem: Problem, device_key: str, toolchain: Toolchain, source: Source
+    ) -> ShapeOutcome | None: ...
+
+    def finish_shape(self, outcome: ShapeOutcome, /) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What tuning needs. `menu`: where a device can only answer for some configs, as replay."""
+
+    device: Device
+    compiler: Compiler
+    repository: Rows
+    run_id: str
+    source: Source = "measured"
+    worker: str = ""
+    menu: Menu | None = None
