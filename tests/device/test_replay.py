@@ -16,6 +16,8 @@ from tuner.search.space import trusted_config
 from tuner.shape import GemmShape, Problem
 from tuner.study import Budget, Tools, run_all, tune
 from tuner.trial import (
+    PROTOCOL_HEAT,
+    PROTOCOL_HEAT,
     PROTOCOL_HOT,
     PROTOCOL_SCREEN,
     Contender,
@@ -91,7 +93,11 @@ def test_a_study_on_a_recording_ends_tuned_with_recorded_times_marked_as_replay(
     assert {row.source for row in rows.rows} == {"replay"}
     recorded = {(r.protocol, r.contender): r.samples_us for r in ROWS}
     for row in rows.rows:
-        assert row.samples_us == recorded[row.protocol, row.contender]
+        if row.protocol == PROTOCOL_HEAT:
+            played = recorded[PROTOCOL_HOT, row.contender]
+            assert row.samples_us == played[: len(row.samples_us)] != ()
+        else:
+            assert row.samples_us == recorded[row.protocol, row.contender]
     fastest = min(kernels(PROTOCOL_SCREEN), key=lambda r: r.median_us or float("inf"))
     raced = {r.contender.config for r in rows.rows if r.protocol == PROTOCOL_HOT}
     assert fastest.contender.config in raced

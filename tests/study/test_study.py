@@ -1,7 +1,7 @@
 """The pipeline over a fake device: what it finds, what it survives and what it never loses."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.device.fake import TOOLCHAIN, FakeCompiler, FakeDevice, FakeFactory, 
 from tests.study.doubles import MemoryRows
 from tuner.config import KernelConfig, KernelVariant
 from tuner.device.process import Deadlines, DeviceProcess
-from tuner.device.protocol import Device
+from tuner.device.protocol import Device, Entrant
 from tuner.errors import CompileError, DeviceUnavailable
 from tuner.search.seeds import seeds
 from tuner.search.space import menu
@@ -27,11 +27,14 @@ from tuner.study import (
     run_all,
     tune,
 )
+from tuner.study.pipeline import HEAT_ROUNDS
 from tuner.trial import (
     PROTOCOL_COOL,
+    PROTOCOL_HEAT,
     PROTOCOL_HOT,
     PROTOCOL_SCREEN,
     Measurement,
+    Sampled,
     ShapeState,
     Toolchain,
     TrialState,
@@ -85,7 +88,11 @@ def test_a_shape_ends_tuned_with_screens_and_two_races_against_both_libraries() 
         assert {len(row.samples_us) for row in race} == {rounds}
         assert len({row.race for row in race}) == 1
         assert race[0].race is not None
-    assert len({row.race for row in rows.rows}) == 3
+    heats = [row for row in rows.rows if row.protocol == PROTOCOL_HEAT]
+    assert {row.contender.name for row in heats} == {"kernel"}
+    assert {len(row.samples_us) for row in heats} == {HEAT_ROUNDS}
+    # Two heats, two races, and None for what was screened.
+    assert len({row.race for row in rows.rows}) == 5
 
 
 def test_the_finalists_are_the_fastest_that_were_screened() -> None:
@@ -330,7 +337,7 @@ def test_a_finalist_that_breaks_only_the_race_is_taken_out_and_the_race_is_run()
     (crashed,) = {variant(r) for r in rows.rows if r.state is TrialState.CRASHED}
     raced = [row for row in rows.rows if row.race]
     assert crashed not in {variant(row) for row in raced}
-    assert {row.protocol for row in raced} == {PROTOCOL_HOT, PROTOCOL_COOL}
+    assert {row.protocol for row in raced} == {PROTOCOL_HEAT, PROTOCOL_HOT, PROTOCOL_COOL}
 
 
 def test_no_device_stops_the_run_with_what_was_finished_stored() -> None:
@@ -364,7 +371,10 @@ def test_events_tell_of_shapes_trials_and_races_in_order() -> None:
     assert best == sorted(best, reverse=True)
     assert len(best) == 24
     races = [e for e in events if isinstance(e, RaceStarted)]
-    assert [(e.protocol, e.finalists) for e in races] == [(PROTOCOL_HOT, 4), (PROTOCOL_COOL, 4)]
+    heats, finals = races[:2], races[2:]
+    assert {e.protocol for e in heats} == {PROTOCOL_HEAT}
+    assert all(4 <= e.finalists <= 24 for e in heats)
+    assert [(e.protocol, e.finalists) for e in finals] == [(PROTOCOL_HOT, 4), (PROTOCOL_COOL, 4)]
     assert events[-1] == ShapeEnded(rows.outcomes[0], 1, 1, resumed=False)
 
 
@@ -389,3 +399,29 @@ def test_real_processes_hang_crash_and_are_killed_and_the_run_finishes_with_ever
     assert states[slow] is TrialState.OK
     assert outcome.state is ShapeState.TUNED
     assert outcome.counts == {"ok": 22, "timeout": 1, "crashed": 1}
+
+
+def test_a_config_that_wins_only_on_a_hot_card_is_among_the_finalists() -> None:
+    """A screening finds the card cool; the heats are there for what it ranks too low."""
+
+    class HotAndCool(FakeDevice):
+        def race(self, entrants: Sequence[Entrant], protocol: str, rounds: int) -> list[Sampled]:
+            raced = super().race(entrants, protocol, rounds)
+            if protocol != PROTOCOL_HOT:
+                return raced
+            fastest = min(min(s.samples_us) for s in raced)
+            return [
+                replace(s, samples_us=(0.9 * fastest,) * rounds)
+                if s.contender.config and s.contender.config.variant == lucky
+                else s
+                for s in raced
+            ]
+
+    plain = MemoryRows()
+    tune(PROBLEM, tools(FakeDevice(), plain), SMALL)
+    ranked = sorted(screened(plain.rows), key=lambda r: r.median_us or 0.0)
+    lucky = variant(ranked[-1])
+    rows = MemoryRows()
+    tune(PROBLEM, tools(HotAndCool(), rows), SMALL)
+    hot = [r for r in rows.rows if r.protocol == PROTOCOL_HOT and r.contender.config]
+    assert variant(min(hot, key=lambda r: r.median_us or 0.0)) == lucky

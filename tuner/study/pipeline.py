@@ -159,8 +159,12 @@ class Study:
         hot = self._heat(bench, searcher.fastest(HEAT_ENTRANTS))
         bases = choose_finalists(searcher.fastest(KNOB_BASES), hot)[:KNOB_BASES]
         self._attempts(searcher, bench, lambda n: searcher.ask_knobs(n, bases), trials)
-        hot = self._heat(bench, searcher.relaunched(bases)[:HEAT_ENTRANTS])
+        self._attempts(searcher, bench, searcher.ask, trials)  # where knobs leave some over
+        # A recording may hold too few launches of those variants to use up the trials.
+        self._attempts(searcher, bench, searcher.ask, trials)
         cool = searcher.fastest(finalists, per_variant=2)
+        entrants = dict.fromkeys([*cool, *searcher.relaunched(bases)])
+        hot = self._heat(bench, list(entrants)[:HEAT_ENTRANTS])
         return choose_finalists(cool, hot, per_variant=2)[:finalists]
 
     def _attempts(self, searcher: Searcher, bench: Bench, ask: Ask, planned: int) -> None:
@@ -214,7 +218,8 @@ class Study:
     ) -> list[Measurement]:
         """Race the entrants under `protocol`, and store every row of it."""
         name = stored_as or protocol
-        self._on_event(RaceStarted(self._problem, name, len(entrants)))
+        kernels = sum(e.contender.config is not None for e in entrants)
+        self._on_event(RaceStarted(self._problem, name, kernels))
         result = bench.race(entrants, protocol, rounds)
         for sampled in result.removed:
             self._keep(sampled)
@@ -224,8 +229,10 @@ class Study:
         return rows
 
     def _kernels(self, configs: Sequence[KernelConfig]) -> list[Entrant]:
-        """Our entrants of a race; their variants were compiled before."""
-        futures = [(c, self._tools.compiler.submit(c.variant)) for c in configs]
+        """Our entrants of a race, without those that broke an earlier one; all were compiled."""
+        broken = {r.contender.config for r in self._rows if r.state is not TrialState.OK}
+        sound = [c for c in configs if c not in broken]
+        futures = [(c, self._tools.compiler.submit(c.variant)) for c in sound]
         built = [(c, future.result()) for c, future in futures]
         return [Entrant(Contender("kernel", c), x) for c, x in built if isinstance(x, Cubin)]
 
