@@ -17,7 +17,6 @@ from tuner.shape import GemmShape, Problem
 from tuner.study import Budget, Tools, run_all, tune
 from tuner.trial import (
     PROTOCOL_HEAT,
-    PROTOCOL_HEAT,
     PROTOCOL_HOT,
     PROTOCOL_SCREEN,
     Contender,

@@ -159,7 +159,6 @@ class Study:
         hot = self._heat(bench, searcher.fastest(HEAT_ENTRANTS))
         bases = choose_finalists(searcher.fastest(KNOB_BASES), hot)[:KNOB_BASES]
         self._attempts(searcher, bench, lambda n: searcher.ask_knobs(n, bases), trials)
-        self._attempts(searcher, bench, searcher.ask, trials)  # where knobs leave some over
         # A recording may hold too few launches of those variants to use up the trials.
         self._attempts(searcher, bench, searcher.ask, trials)
         cool = searcher.fastest(finalists, per_variant=2)
