@@ -12,7 +12,7 @@ from tests.study.doubles import MemoryRows
 from tuner.config import KernelConfig, KernelVariant
 from tuner.device.process import Deadlines, DeviceProcess
 from tuner.device.protocol import Device, Entrant
-from tuner.errors import CompileError, DeviceUnavailable
+from tuner.errors import CompileError, DeviceCrashed, DeviceUnavailable
 from tuner.search.seeds import seeds
 from tuner.search.space import menu
 from tuner.shape import GemmShape, Problem
@@ -425,3 +425,38 @@ def test_a_config_that_wins_only_on_a_hot_card_is_among_the_finalists() -> None:
     tune(PROBLEM, tools(HotAndCool(), rows), SMALL)
     hot = [r for r in rows.rows if r.protocol == PROTOCOL_HOT and r.contender.config]
     assert variant(min(hot, key=lambda r: r.median_us or 0.0)) == lucky
+
+
+def test_a_shape_that_a_broken_device_cut_short_is_tuned_by_the_next_run() -> None:
+    class Dying(FakeDevice):
+        """Works for five screenings, then cannot even be prepared."""
+
+        def prepare(self, problem, trusted):  # type: ignore[no-untyped-def]
+            if sum(name == "screen" for name, _ in self.calls) >= 5:
+                raise DeviceCrashed("CUDA reported an uncorrectable error.")
+            return super().prepare(problem, trusted)
+
+        def screen(self, entrant):  # type: ignore[no-untyped-def]
+            sampled = super().screen(entrant)
+            if sum(name == "screen" for name, _ in self.calls) >= 5:
+                raise DeviceCrashed("CUDA reported an uncorrectable error.")
+            return sampled
+
+    rows = MemoryRows()
+    (cut,) = run_all([PROBLEM], tools(Dying(), rows), SMALL)
+    assert cut.state is ShapeState.NO_VALID_CONFIG
+    assert "could not be prepared" in cut.detail
+    assert cut.counts == {"ok": 4, "crashed": 1}
+    (whole,) = run_all([PROBLEM], tools(FakeDevice(), rows), SMALL)
+    assert whole.state is ShapeState.TUNED
+    assert whole.trials == 24
+
+
+def test_a_shape_that_has_no_valid_config_is_not_searched_again() -> None:
+    rows, device = MemoryRows(), FakeDevice(Faults(all_wrong=True))
+    (first,) = run_all([PROBLEM], tools(device, rows), SMALL)
+    assert first.state is ShapeState.NO_VALID_CONFIG
+    assert first.counts == {"wrong_result": 24}
+    calls = len(device.calls)
+    assert run_all([PROBLEM], tools(device, rows), SMALL) == [first]
+    assert len(device.calls) == calls
