@@ -6,15 +6,14 @@ The menu of a shape is a seeded uniform sample of its legal menu, half of it wit
 at random too; the article's config; and the configs that the last race in `--db` had as finalists,
 so that the best found is among the recorded. All configs of a shape that are right are raced with
 the libraries in the same shuffled rounds, hot and cool, so any subset of them is a valid race.
+Shapes that the output file already holds, of the same kernel, are kept and not recorded again.
 """
 
 import argparse
 import gzip
-import json
 import os
-import sys
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -25,6 +24,7 @@ from tuner.device.bench import Bench
 from tuner.device.cuda import open_cuda
 from tuner.device.process import DeviceProcess
 from tuner.device.protocol import Entrant
+from tuner.device.replay import Recording
 from tuner.hardware import DeviceIdentity
 from tuner.search.space import article_config, sample, trusted_config
 from tuner.settings import Settings
@@ -44,7 +44,7 @@ from tuner.trial import (
     Toolchain,
     TrialState,
 )
-from tuner.trial_json import to_json
+from tuner.trial_json import write_lines
 
 RECORDINGS = Path(__file__).parents[1] / "tuner" / "recordings"
 
@@ -59,9 +59,33 @@ def stated_menu(
 
 
 def finalists(repository: Repository, problem: Problem, device_key: str) -> list[KernelConfig]:
-    """Our configs in the stored races of `problem`."""
-    raced = [row for race in repository.races(problem, device_key) for row in race.measurements]
-    return list(dict.fromkeys(r.contender.config for r in raced if r.contender.config))
+    """Our configs in the stored races of `problem`, heats apart."""
+    races = [
+        race
+        for protocol in (PROTOCOL_HOT, PROTOCOL_COOL)
+        for race in repository.races(problem, device_key, protocol)
+    ]
+    raced = [row.contender.config for race in races for row in race.measurements]
+    return list(dict.fromkeys(config for config in raced if config))
+
+
+def already_recorded(out: Path, toolchain: Toolchain) -> list[Measurement]:
+    """The rows of shapes that `out` holds to the end of their last race, for this kernel."""
+    if not out.exists():
+        return []
+    recording = Recording.load(out)
+    if recording.toolchain != toolchain:
+        return []
+    done = [p for p in recording.problems() if recording.race(p, PROTOCOL_COOL)]
+    return [row for problem in done for row in recording.rows(problem)]
+
+
+def write(out: Path, identity: DeviceIdentity, rows: list[Measurement]) -> None:
+    """Replace `out` as a whole, so that an interrupted recording keeps its finished shapes."""
+    partial_file = out.with_suffix(".partial")
+    text = "".join(write_lines(identity, rows))
+    partial_file.write_bytes(gzip.compress(text.encode(), mtime=0))
+    partial_file.replace(out)
 
 
 def record(
@@ -130,28 +154,28 @@ def main() -> None:
     arguments.add_argument("--out", type=Path, default=RECORDINGS / "h200.jsonl.gz")
     chosen = arguments.parse_args()
     settings = Settings.from_environment(os.environ)
-    repository = open_store(chosen.db)
     rounds = {PROTOCOL_HOT: chosen.rounds_hot, PROTOCOL_COOL: chosen.rounds_cool}
-    shapes = read_shape_files(chosen.shapes).shapes
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     with (
+        open_store(chosen.db) as repository,
         CompilePool(settings.cache_dir) as pool,
         DeviceProcess(partial(open_cuda, chosen.device)) as device,
-        gzip.open(chosen.out, "wt", encoding="utf-8", compresslevel=9) as out,
     ):
         identity = device.identify()
-        header = {"format": "gemm-tuner-rows/1", "device": asdict(identity)}
-        out.write(json.dumps(header, sort_keys=True) + "\n")
-        for shape in shapes:
+        rows = already_recorded(chosen.out, pool.toolchain())
+        recorded = {row.problem for row in rows}
+        for shape in read_shape_files(chosen.shapes).shapes:
             problem = Problem(shape, identity.sms)
+            if problem in recorded:
+                print(f"{shape}: recorded already", flush=True)
+                continue
             found = finalists(repository, problem, identity.key)
             configs = stated_menu(problem, chosen.count, chosen.seed, found)
-            states: dict[str, int] = {}
-            for measurement in record(problem, configs, device, pool, rounds):
-                out.write(json.dumps(to_json(measurement), sort_keys=True) + "\n")
-                states[measurement.state] = states.get(measurement.state, 0) + 1
-            print(f"{shape}: {len(configs)} configs, rows by state {states}", flush=True)
-    print(f"{chosen.out}: {chosen.out.stat().st_size} B", file=sys.stderr)
+            taken = list(record(problem, configs, device, pool, rounds))
+            rows += taken
+            write(chosen.out, identity, rows)
+            states = Counter(row.state.value for row in taken)
+            print(f"{shape}: {len(configs)} configs, rows by state {dict(states)}", flush=True)
 
 
 if __name__ == "__main__":
