@@ -16,6 +16,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 EVIDENCE = Path("benchmarks/results/article-hot.json")
+COOL = Path("benchmarks/results/article-cool.json")
+COOL_TITLE = "The same with idle gaps before every graph, so that clocks stay high:"
 BEGIN = "<!-- results: written by benchmarks/render.py -->"
 END = "<!-- end of results -->"
 NOT_MEASURED = "Not measured yet: `benchmarks/results/article-hot.json` is not there."
@@ -48,7 +50,7 @@ class Row:
     noise: float
 
 
-def read_row(row: Mapping[str, Any]) -> Row:
+def read_row(row: Mapping[str, Any], file: Path) -> Row:
     """Raises: BadEvidence for what is missing, malformed, or not what the rounds say."""
     try:
         shape = "{m} x {n} x {k}".format_map(row)
@@ -57,16 +59,16 @@ def read_row(row: Mapping[str, Any]) -> Row:
         rounds = {name: [float(us) for us in of_one] for name, of_one in raced.items() if of_one}
         stated = {name: float(row[f"{name}_us"]) for name in rounds if name != AGAIN}
     except KeyError as missing:
-        raise BadEvidence(f"a row of {EVIDENCE} lacks {missing}: {str(row)[:80]}") from None
+        raise BadEvidence(f"a row of {file} lacks {missing}: {str(row)[:80]}") from None
     except (AttributeError, TypeError, ValueError) as error:
-        raise BadEvidence(f"a row of {EVIDENCE} is malformed ({error}).") from None
+        raise BadEvidence(f"a row of {file} is malformed ({error}).") from None
     samples = [us for of_one in rounds.values() for us in of_one]
     if not needed.keys() <= rounds.keys() or not all(isfinite(us) and us > 0 for us in samples):
-        raise BadEvidence(f"{EVIDENCE}: {shape} has times that are not positive and finite.")
+        raise BadEvidence(f"{file}: {shape} has times that are not positive and finite.")
     if len({len(of_one) for of_one in rounds.values()}) != 1:
-        raise BadEvidence(f"{EVIDENCE}: the contenders of {shape} cover different rounds.")
+        raise BadEvidence(f"{file}: the contenders of {shape} cover different rounds.")
     if not all(isclose(us, median(rounds[name]), rel_tol=1e-9) for name, us in stated.items()):
-        raise BadEvidence(f"{EVIDENCE}: a time of {shape} is not the median of its rounds.")
+        raise BadEvidence(f"{file}: a time of {shape} is not the median of its rounds.")
     ratios = {name: paired(rounds[name], rounds[OURS]) for name in BASELINES if name in rounds}
     return Row(shape, stated, ratios, paired(rounds[AGAIN], rounds["cublas"]) - 1)
 
@@ -80,21 +82,21 @@ def geometric_mean(values: Sequence[float]) -> float:
     return exp(sum(map(log, values)) / len(values))
 
 
-def render(evidence: Mapping[str, Any]) -> str:
-    """The text between the markers.
+def render(evidence: Mapping[str, Any], file: Path = EVIDENCE) -> str:
+    """The summary, table and origin of one file.
 
     Raises: BadEvidence if the evidence is incomplete.
     """
     named = ("command", "commit", "device", "driver", "toolchain", "protocol", "rows")
     if missing := [name for name in named if not evidence.get(name)]:
-        raise BadEvidence(f"{EVIDENCE} lacks {', '.join(missing)}.")
+        raise BadEvidence(f"{file} lacks {', '.join(missing)}.")
     if evidence.get("source", "measured") != "measured":
-        raise BadEvidence(f"{EVIDENCE} was not measured: its source is {evidence['source']}.")
+        raise BadEvidence(f"{file} was not measured: its source is {evidence['source']}.")
     if str(evidence["commit"]).endswith(("dirty", "unknown")):
-        raise BadEvidence(f"{EVIDENCE} was not written from a clean tree: {evidence['commit']}.")
-    rows = [read_row(row) for row in evidence["rows"]]
+        raise BadEvidence(f"{file} was not written from a clean tree: {evidence['commit']}.")
+    rows = [read_row(row, file) for row in evidence["rows"]]
     if len({row.shape for row in rows}) != len(rows):
-        raise BadEvidence(f"{EVIDENCE} has a shape twice.")
+        raise BadEvidence(f"{file} has a shape twice.")
     ratios = {name: [r.ratios[name] for r in rows if name in r.ratios] for name in BASELINES}
     means = [f"**{geometric_mean(of_one):.3f}**" if of_one else "-" for of_one in ratios.values()]
     table = [
@@ -148,17 +150,29 @@ def with_results(readme: str, results: str) -> str:
 
 
 def results_of(root: Path) -> str:
-    """Raises: BadEvidence if the file is there and cannot be read."""
-    path = root / EVIDENCE
-    if not path.exists():
+    """The text between the markers.
+
+    Raises: BadEvidence if a file is there and cannot be read.
+    """
+    hot = read_evidence(root, EVIDENCE)
+    if hot is None:
         return NOT_MEASURED
+    cool = read_evidence(root, COOL)
+    parts = [render(hot)] + ([COOL_TITLE, render(cool, COOL)] if cool else [])
+    return "\n\n".join(parts)
+
+
+def read_evidence(root: Path, file: Path) -> Mapping[str, Any] | None:
+    path = root / file
+    if not path.exists():
+        return None
     try:
         evidence = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise BadEvidence(f"{EVIDENCE} is not JSON ({error}).") from None
+        raise BadEvidence(f"{file} is not JSON ({error}).") from None
     if not isinstance(evidence, dict):
-        raise BadEvidence(f"{EVIDENCE} is not a JSON object.")
-    return render(evidence)
+        raise BadEvidence(f"{file} is not a JSON object.")
+    return evidence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -5,8 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from tuner.device.replay import Recording
+from tuner.trial import TrialState
+
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
+DOCUMENTS = (
+    *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"),
+    *("docs/evidence.md", "docs/kernel-log.md"),
+)
 TOP_LEVEL = (
     *("tuner/", "api/", "kernels/", "migrations/"),
     *("tests/", "benchmarks/", "examples/", "docs/", ".ci/"),
@@ -69,3 +75,20 @@ def test_readme_starts_with_the_two_commands_that_set_up_and_check() -> None:
 def test_changelog_starts_with_unreleased() -> None:
     headings = re.findall(r"^## (.*)$", text("CHANGELOG.md"), flags=re.MULTILINE)
     assert headings[0] == "Unreleased"
+
+
+def test_evidence_page_counts_the_recorded_configs_of_every_shape() -> None:
+    recording = Recording.load("h200")
+    lines = []
+    for problem in recording.problems():
+        screened = [row for row in recording.rows(problem) if row.race is None]
+        refused = sum(row.state is not TrialState.OK for row in screened)
+        shape = problem.shape
+        lines.append(f"| {shape.m} {shape.n} {shape.k} | {len(screened)} | {refused} |")
+    assert "\n".join(lines) in text("docs/evidence.md")
+    assert len(lines) >= 6
+
+
+def test_every_evidence_file_is_named_on_the_evidence_page() -> None:
+    files = {f"benchmarks/results/{path.name}" for path in (ROOT / "benchmarks/results").iterdir()}
+    assert {file for file in files if f"`{file}`" not in text("docs/evidence.md")} == set()

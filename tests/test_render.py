@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.render import BEGIN, END, EVIDENCE, NOT_MEASURED, main
+from benchmarks.render import BEGIN, COOL, COOL_TITLE, END, EVIDENCE, NOT_MEASURED, main
 
 
 def row(m: int, tuned: list[float], cublas: list[float], **changes: Any) -> dict[str, Any]:
@@ -59,6 +59,18 @@ def test_ratio_is_the_median_over_rounds_of_the_ratio_within_the_round(root: Pat
     code, readme = render(root, evidence(shape))
     assert code == 0
     assert "| 128 x 256 x 512 | 10.0 | 20.0 | 1.500 | 10.0 | 1.000 | 20.0 | 2.000 |" in readme
+
+
+def test_the_cool_race_has_a_table_of_its_own_below_the_hot_one(root: Path) -> None:
+    hot, cool = row(128, [10.0], [15.0]), row(128, [10.0], [11.0])
+    (root / COOL).write_text(json.dumps(evidence(cool, protocol="graph-coldl2-cool/1")))
+    code, readme = render(root, evidence(hot))
+    assert code == 0
+    above, _, below = readme.partition(COOL_TITLE)
+    assert "**1.500** times" in above
+    assert "`graph-coldl2-hot/1`" in above
+    assert "**1.100** times" in below
+    assert "`graph-coldl2-cool/1`" in below
 
 
 def test_mean_over_shapes_is_geometric_and_the_least_ratio_is_shown(root: Path) -> None:
