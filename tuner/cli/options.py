@@ -46,9 +46,7 @@ ShapesOption = Annotated[
         "before anything starts.",
     ),
 ]
-MoreShapes = Annotated[
-    list[Path] | None, typer.Argument(metavar="FILE", help="More shape files.")
-]
+MoreShapes = Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="More shape files.")]
 """What follows the first file of `--shapes a.txt b.txt`."""
 DeviceOption = Annotated[
     str | None,
