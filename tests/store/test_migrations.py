@@ -15,6 +15,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Engine, inspect, select, text
+from sqlalchemy.exc import DBAPIError
 
 from tests.store.examples import DEVICE_KEY, PROBLEM, measurement, outcome
 from tuner import __version__
@@ -22,6 +23,7 @@ from tuner.errors import StoreError
 from tuner.store import schema, sqlite_file
 from tuner.store.engine import locate, make_engine, open_store, upgrade, upgrade_store
 from tuner.store.health import check_store
+from tuner.store.repository import Repository
 from tuner.store.tables import measurements, metadata
 
 OURS = {*metadata.tables, schema.VERSION_TABLE}
@@ -62,11 +64,11 @@ def next_release(tmp_path: Path) -> Path:
     """The migrations with one more, as a later release would have it."""
     scripts = tmp_path / "migrations of 100%"
     shutil.copytree(schema.MIGRATIONS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
-    (scripts / "versions" / "0002_memory_clock.py").write_text(
+    (scripts / "versions" / "0003_memory_clock.py").write_text(
         '"""Rows before this one stay NULL: nobody looked."""\n'
         "import sqlalchemy as sa\n"
         "from alembic import op\n"
-        'revision, down_revision = "0002", "0001"\n'
+        'revision, down_revision = "0003", "0002"\n'
         "def upgrade():\n"
         '    op.add_column("measurements", sa.Column("memory_clock_mhz", sa.BigInteger()))\n'
         "def downgrade():\n"
@@ -75,8 +77,19 @@ def next_release(tmp_path: Path) -> Path:
     return scripts
 
 
+@pytest.fixture
+def first_release(tmp_path: Path) -> Path:
+    """The migrations as the first release had them."""
+    scripts = tmp_path / "migrations of the first release"
+    shutil.copytree(schema.MIGRATIONS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
+    for script in (scripts / "versions").glob("0*.py"):
+        if script.stem != "0001_measurements":
+            script.unlink()
+    return scripts
+
+
 def test_the_migrations_make_the_tables_that_the_code_expects(database_url: str) -> None:
-    assert upgrade_store(database_url) == schema.Revision(None, "0001")
+    assert upgrade_store(database_url) == schema.Revision(None, "0002")
     with engine_at(database_url) as engine, engine.connect() as connection:
         options = {"version_table": schema.VERSION_TABLE, "compare_type": True}
         context = MigrationContext.configure(connection, opts=options)
@@ -124,7 +137,7 @@ def test_an_older_database_is_brought_up_with_its_rows_and_taken_back(
     before = contents(database_url)
     with engine_at(database_url) as engine:
         stood = upgrade(engine, locate(database_url), next_release)
-        assert stood == schema.Revision("0001", "0002")
+        assert stood == schema.Revision("0002", "0003")
         with engine.connect() as connection:
             assert connection.execute(text("SELECT memory_clock_mhz FROM measurements")).all() == [
                 (None,),
@@ -132,19 +145,72 @@ def test_an_older_database_is_brought_up_with_its_rows_and_taken_back(
             ]
             assert len(connection.execute(select(measurements)).all()) == 2
         with engine.begin() as connection:
-            schema.downgrade(connection, "0001", next_release)
+            schema.downgrade(connection, "0002", next_release)
     assert contents(database_url) == before
+
+
+def test_a_database_of_the_first_release_keeps_its_rows_and_can_lease_and_publish(
+    database_url: str, first_release: Path
+) -> None:
+    location = locate(database_url)
+    with engine_at(database_url) as engine:
+        upgrade(engine, location, first_release)
+        with Repository(engine, str(location)) as store:
+            store.add([measurement(), measurement(samples_us=(1.5,), race="r")])
+            store.finish_shape(outcome())
+    before = contents(database_url)
+    assert (len(before["measurements"]), len(before["shape_outcomes"])) == (2, 1)
+    assert "leases" not in before
+
+    assert upgrade_store(database_url) == schema.Revision("0001", "0002")
+    after = contents(database_url)
+    new = {"leases", "misses", "generations", "publications"}
+    assert {name: after[name] for name in new} == {name: [] for name in new}
+    kept = before.keys() - {schema.VERSION_TABLE}
+    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+
+    publish(database_url)
+    with engine_at(database_url) as engine, engine.begin() as connection:
+        schema.downgrade(connection, "0001")
+    assert contents(database_url) == before
+    with engine_at(database_url) as engine:
+        assert upgrade(engine, location, first_release).is_head
+    publish(database_url)
+
+
+def publish(url: str) -> None:
+    """A published generation, as bare rows."""
+    upgrade_store(url)
+    run(
+        url,
+        "INSERT INTO generations VALUES "
+        "('5eed', 'sm90', '2026-03-01 12:00:00.000000', 'me', NULL, '', 0, '')",
+    )
+    run(
+        url,
+        "INSERT INTO publications VALUES "
+        "(1, 'sm90', '5eed', '2026-03-01 12:00:00.000000', 'me', 'first')",
+    )
+
+
+@pytest.mark.parametrize("table", ["generations", "publications"])
+def test_what_was_published_cannot_be_changed(database_url: str, table: str) -> None:
+    publish(database_url)
+    with pytest.raises(DBAPIError, match=f"{table} never change"):
+        run(database_url, f"UPDATE {table} SET device_key = 'another'")
+    run(database_url, f"DELETE FROM {table}")
+    assert contents(database_url)[table] == []
 
 
 def test_of_an_older_sqlite_database_a_copy_is_kept(tmp_path: Path, next_release: Path) -> None:
     path = tmp_path / "tuner.db"
     fill(f"sqlite:///{path}")
     before = contents(f"sqlite:///{path}")
-    (tmp_path / "tuner.db.schema-0001.backup").write_text("somebody's file")
+    (tmp_path / "tuner.db.schema-0002.backup").write_text("somebody's file")
     with engine_at(f"sqlite:///{path}") as engine:
         upgrade(engine, locate(f"sqlite:///{path}"), next_release)
-    assert contents(f"sqlite:///{tmp_path / 'tuner.db.schema-0001-2.backup'}") == before
-    assert (tmp_path / "tuner.db.schema-0001.backup").read_text() == "somebody's file"
+    assert contents(f"sqlite:///{tmp_path / 'tuner.db.schema-0002-2.backup'}") == before
+    assert (tmp_path / "tuner.db.schema-0002.backup").read_text() == "somebody's file"
 
 
 def test_without_room_for_a_copy_an_older_database_stays_as_it_is(
@@ -168,7 +234,7 @@ def test_a_failing_migration_leaves_the_database_as_it_was(
 ) -> None:
     fill(database_url)
     before = contents(database_url)
-    script = next_release / "versions" / "0002_memory_clock.py"
+    script = next_release / "versions" / "0003_memory_clock.py"
     half = '    op.execute("INSERT INTO nowhere VALUES (1)")\ndef downgrade'
     script.write_text(script.read_text().replace("def downgrade", half))
     with engine_at(database_url) as engine, pytest.raises(StoreError, match="nowhere"):
@@ -189,7 +255,7 @@ def test_a_newer_database_is_refused_with_both_versions_and_nothing_written(
             attempt(database_url)
         message = str(raised.value)
         assert "has schema 0917, made by a newer gemm-tuner" in message
-        assert f"{__version__}, knows schemas up to 0001" in message
+        assert f"{__version__}, knows schemas up to 0002" in message
     assert contents(database_url) == before
     assert path is None or path.read_bytes() == raw
     assert "0917" in check_store(database_url).problems[0]
@@ -249,7 +315,10 @@ def test_migrations_come_with_the_package() -> None:
     name, file = found.stdout.split(maxsplit=1)
     assert name == "tuner.migrations"
     assert Path(file.strip()).parts[-3:] == ("tuner", "migrations", "__init__.py")
-    assert [p.stem for p in (schema.MIGRATIONS / "versions").glob("0*.py")] == ["0001_measurements"]
+    assert sorted(p.stem for p in (schema.MIGRATIONS / "versions").glob("0*.py")) == [
+        "0001_measurements",
+        "0002_leases_and_generations",
+    ]
 
 
 def test_a_database_of_another_journal_mode_is_taken_over(tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from sqlalchemy import (
     Double,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
+    PrimaryKeyConstraint,
     Table,
     Text,
 )
@@ -179,6 +181,62 @@ runs = Table(
     Column("started_at", UtcTime, nullable=False),
     Column("finished_at", UtcTime),
     Column("exit_code", BigInteger),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    # One tuning at a time of a problem with a kernel; a replay does not keep a real card off.
+    *_problem_columns(),
+    Column("kernel_hash", Words, nullable=False),
+    Column("nvrtc_version", Words, nullable=False),
+    Column("source", Words, nullable=False),
+    Column("owner", Words, nullable=False),
+    # By the clock of the database.
+    Column("acquired_at", UtcTime, nullable=False),
+    Column("expires_at", UtcTime, nullable=False),
+    PrimaryKeyConstraint(*PROBLEM, "kernel_hash", "nvrtc_version", "source"),
+)
+
+misses = Table(
+    "misses",
+    metadata,
+    # Look-ups that had no answer of their own, by the tier that served them.
+    *_problem_columns(),
+    Column("tier", Words, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    Column("first_at", UtcTime, nullable=False),
+    Column("last_at", UtcTime, nullable=False),
+    PrimaryKeyConstraint(*PROBLEM, "tier"),
+)
+
+generations = Table(
+    "generations",
+    metadata,
+    # Every best answer of a device at one moment; the id is the hash of the uncompressed body.
+    Column("id", Words, primary_key=True),
+    Column("device_key", Words, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("created_by", Words, nullable=False),
+    Column("parent", Words),
+    Column("note", Words, nullable=False),
+    Column("entries", BigInteger, nullable=False),
+    # Canonical JSON in UTF-8, compressed with zlib.
+    Column("body", LargeBinary, nullable=False),
+    Index("ix_generations_device", "device_key", "created_at"),
+)
+
+publications = Table(
+    "publications",
+    metadata,
+    # The latest row of a device names the generation that is served; rolling back adds a row.
+    Column("id", RowId, primary_key=True),
+    Column("device_key", Words, nullable=False),
+    Column("generation_id", Words, nullable=False),
+    Column("published_at", UtcTime, nullable=False),
+    Column("published_by", Words, nullable=False),
+    Column("reason", Words, nullable=False),
+    Index("ix_publications_device", "device_key", "id"),
 )
 
 APPEND_ONLY = (measurements, shape_outcomes)
