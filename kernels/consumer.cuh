@@ -14,7 +14,9 @@ constexpr int32 row_blocks = Config::consumer_m / 64;
 using Accumulators = float[row_blocks][Config::consumer_n / 2];
 
 // Tells producers that this warpgroup is done with a stage: its own, and in a cluster those of every
-// thread block whose loads reach this one's shared memory. One thread for each of them.
+// thread block whose loads reach this one's shared memory. One thread of the first warp for each of
+// them: a WGMMA is one operation of the four warps, and its completion, which wait_group waits for
+// (SASS: WARPGROUP.DEPBAR), is that of all four.
 class StageRelease {
   public:
     DEVICE explicit StageRelease(const SharedLayout& shared) {

@@ -107,13 +107,16 @@ class Epilogue {
         for (int32 i = threadIdx.x % warpgroup_threads; i < lines.outer * lines.inner;
              i += warpgroup_threads) {
             const int32 line = i / lines.inner, inner = i % lines.inner;
-            if (origin.outer + line < limit.outer && origin.inner + inner < limit.inner) {
+            // Unsigned: the last tile of an extent near 2^31 begins before it and ends after.
+            const uint32 to_outer = static_cast<uint32>(origin.outer) + line;
+            const uint32 to_inner = static_cast<uint32>(origin.inner) + inner;
+            if (to_outer < static_cast<uint32>(limit.outer) &&
+                to_inner < static_cast<uint32>(limit.inner)) {
                 uint16 value;
                 const uint32 address =
                     buffer + line * 128 + (((inner / 8) ^ (line % 8)) * 16) + inner % 8 * 2;
                 asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(address));
-                d[static_cast<int64>(origin.outer + line) * launch_.pitch + origin.inner + inner] =
-                    value;
+                d[static_cast<int64>(to_outer) * launch_.pitch + to_inner] = value;
             }
         }
     }

@@ -79,6 +79,7 @@ extern "C" __global__ __launch_bounds__(threads, 1) CLUSTER_DIMENSIONS void gemm
         ptx::prefetch_tensormap(map_b);
         shared.init_barriers();
     }
+    __syncwarp();  // what follows is executed by whole warps
     if constexpr (cluster_size > 1) {
         ptx::cluster_sync();  // no peer may signal a barrier that is not there yet
     }
@@ -88,7 +89,6 @@ extern "C" __global__ __launch_bounds__(threads, 1) CLUSTER_DIMENSIONS void gemm
             ptx::lower_registers<Config::producer_registers>();
         }
         if (warp == 0) {
-            __syncwarp();
             // Only the consumers wait for the barriers; the first loads need not.
             if constexpr (cluster_size == 1) {
                 ptx::named_barrier_arrive(barrier_setup, threads - 3 * 32);
@@ -111,6 +111,7 @@ extern "C" __global__ __launch_bounds__(threads, 1) CLUSTER_DIMENSIONS void gemm
             consume_cooperative(shared, epilogue, launch, consumer);
         }
         epilogue.drain();
+        __syncwarp();
     }
     // A peer may still be multicasting into this block's shared memory, or arriving on its barriers.
     if constexpr (cluster_size > 1) ptx::cluster_sync();

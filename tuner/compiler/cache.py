@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from tuner.compiler.nvrtc import OPTIONS, Compilation
+from tuner.compiler.nvrtc import Compilation
+from tuner.compiler.options import OPTIONS
 from tuner.compiler.source import TranslationUnit
 from tuner.errors import CompileError
 

@@ -4,12 +4,9 @@ from functools import cache
 from importlib import metadata
 from typing import Any, NamedTuple
 
+from tuner.compiler.options import OPTIONS
 from tuner.compiler.source import MAIN, TranslationUnit
 from tuner.errors import CompileError
-
-OPTIONS = ("--gpu-architecture=sm_90a", "--std=c++17", "--ptxas-options=-v", "--no-cache")
-"""`-v` makes ptxas report registers, spills and its C75xx warnings in the program log. Where there
-is a driver, NVRTC keeps a cache of its own, and of what it takes from there it reports nothing."""
 
 _DISTRIBUTIONS = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13", "nvidia-cuda-nvrtc-cu12")
 

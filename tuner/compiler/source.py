@@ -11,6 +11,7 @@ from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
+from tuner.compiler.options import OPTIONS
 from tuner.config import KernelVariant
 
 ENTRY = "gemm_sm90"
@@ -121,10 +122,30 @@ def kernel_sources() -> Mapping[str, str]:
 
 @cache
 def kernel_hash() -> str:
-    """Names the kernel: its sources and what the generator makes of one variant of each kind."""
+    """Names the kernel that measurements belong to.
+
+    Over the code of `kernels/`, comments apart, what the generator makes of variants of each kind,
+    and the compiler options. The host's side of a launch is not in it.
+    """
     digest = hashlib.sha256()
     for name, text in kernel_sources().items():
-        digest.update(f"{name}\0{text}\0".encode())
-    generated = render_config(KernelVariant(128, 128, 4)) + render_wgmma(128)
-    digest.update(generated.encode())
+        digest.update(f"{name}\0{without_comments(text)}\0".encode())
+    for variant in _KINDS:
+        generated = render_config(variant) + render_wgmma(variant.consumer_n)
+        digest.update(without_comments(generated).encode())
+    digest.update("\0".join(OPTIONS).encode())
     return digest.hexdigest()[:16]
+
+
+def without_comments(code: str) -> str:
+    """Code without `//` comments, trailing blanks and empty lines; no string of ours has `//`."""
+    lines = (line.partition("//")[0].rstrip() for line in code.splitlines())
+    return "\n".join(line for line in lines if line)
+
+
+_KINDS = (
+    KernelVariant(128, 256, 4, cluster_m=2),
+    KernelVariant(64, 8, 8, 4, 1, "m", "cooperative", 0, 0, transposed_store=True),
+    KernelVariant(192, 192, 4, split="n", store="direct", cluster_n=2),
+    KernelVariant(128, 128, 6, schedule="pingpong"),
+)

@@ -1,7 +1,11 @@
 """The state of the card around a measurement, read through NVML."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from statistics import median
+from typing import Any
 
 import pynvml
 
@@ -10,12 +14,12 @@ from tuner.trial import Conditions
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One look at the card."""
+    """One look at the card; None for what this card or driver does not tell."""
 
-    sm_clock_mhz: int
-    power_w: float
-    temperature_c: int
-    throttle_reasons: int
+    sm_clock_mhz: int | None
+    power_w: float | None
+    temperature_c: int | None
+    throttle_reasons: int | None
 
 
 class Monitor:
@@ -41,27 +45,35 @@ class Monitor:
 
     def read(self) -> Reading:
         h = self._handle
+        milliwatts = told(pynvml.nvmlDeviceGetPowerUsage, h)
         return Reading(
-            sm_clock_mhz=pynvml.nvmlDeviceGetClockInfo(h, pynvml.NVML_CLOCK_SM),
-            power_w=pynvml.nvmlDeviceGetPowerUsage(h) / 1000,
-            temperature_c=pynvml.nvmlDeviceGetTemperature(h, pynvml.NVML_TEMPERATURE_GPU),
-            throttle_reasons=pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(h),
+            sm_clock_mhz=told(pynvml.nvmlDeviceGetClockInfo, h, pynvml.NVML_CLOCK_SM),
+            power_w=None if milliwatts is None else milliwatts / 1000,
+            temperature_c=told(pynvml.nvmlDeviceGetTemperature, h, pynvml.NVML_TEMPERATURE_GPU),
+            throttle_reasons=told(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, h),
         )
 
 
-def summarize(readings: list[Reading], driver: str, cublas: str, uuid: str) -> Conditions:
+def told(query: Callable[..., int], *arguments: Any) -> int | None:
+    """What NVML answers, or None if it does not support the question."""
+    try:
+        return query(*arguments)
+    except pynvml.NVMLError:
+        return None
+
+
+def summarize(readings: Sequence[Reading], driver: str, cublas: str, uuid: str) -> Conditions:
     """Medians over a measurement's readings; throttle reasons are everything that was seen."""
-    reasons = 0
-    for reading in readings:
-        reasons |= reading.throttle_reasons
-    if not readings:
-        return Conditions(driver, cublas, uuid)
+    clocks = [r.sm_clock_mhz for r in readings if r.sm_clock_mhz is not None]
+    powers = [r.power_w for r in readings if r.power_w is not None]
+    temperatures = [r.temperature_c for r in readings if r.temperature_c is not None]
+    reasons = [r.throttle_reasons for r in readings if r.throttle_reasons is not None]
     return Conditions(
         driver=driver,
         cublas_version=cublas,
         gpu_uuid=uuid,
-        sm_clock_mhz=round(median(r.sm_clock_mhz for r in readings)),
-        power_w=round(median(r.power_w for r in readings), 1),
-        temperature_c=round(median(r.temperature_c for r in readings)),
-        throttle_reasons=reasons,
+        sm_clock_mhz=round(median(clocks)) if clocks else None,
+        power_w=round(median(powers), 1) if powers else None,
+        temperature_c=round(median(temperatures)) if temperatures else None,
+        throttle_reasons=reduce(or_, reasons) if reasons else None,
     )

@@ -11,17 +11,18 @@ from tuner.device.cuda import timing
 from tuner.device.cuda.blas import Libraries
 from tuner.device.cuda.conditions import Monitor, Reading, summarize
 from tuner.device.cuda.driver import Functions, check
-from tuner.device.cuda.workbench import Tools, Workbench
+from tuner.device.cuda.workbench import Starter, Tools, Workbench
 from tuner.device.protocol import Entrant, Prepared
 from tuner.errors import DeviceCrashed, DeviceError, DoesNotFit
 from tuner.hardware import DeviceIdentity
 from tuner.shape import Problem
-from tuner.trial import PROTOCOL_COOL, PROTOCOL_HOT, Conditions, Contender, Sampled, TrialState
+from tuner.trial import PROTOCOL_COOL, PROTOCOL_HOT, Conditions, Sampled, TrialState
 
 _SPARE_BYTES = 2 * 2**30
 """For the library workspaces, the fp64 reference's chunks and the context itself."""
 _FLOP_PER_SM_CLOCK = 4096
 """Dense bf16 on sm_90: 512 fused multiply-adds in each of the four tensor cores of an SM."""
+_NOTHING_LEFT = (TrialState.UNSTABLE, (), "the heuristic offers no algorithm but those named.")
 _SCREEN_SAMPLES = 5
 _SCREEN_TARGET_US = 600.0
 
@@ -89,30 +90,30 @@ class CudaDevice:
 
     def screen(self, entrant: Entrant) -> Sampled:
         bench = self._require_bench()
-        contender, launches = bench.resolve(entrant)
-        graph = bench.graph(launches, _SCREEN_TARGET_US)
+        starter = bench.single(entrant, _SCREEN_TARGET_US)
         # The first is discarded: it finds the card as the work before left it.
-        samples = timing.race_hot(bench.track(), [graph], 1 + _SCREEN_SAMPLES)[0][1:]
-        return self._sampled(contender, samples, [self._monitor.read()])
+        samples = timing.race_hot(bench.track(), [starter.graph], 1 + _SCREEN_SAMPLES)[0][1:]
+        return self._sampled(starter, samples, [self._monitor.read()])
 
     def race(self, entrants: Sequence[Entrant], protocol: str, rounds: int) -> list[Sampled]:
         if protocol not in (PROTOCOL_HOT, PROTOCOL_COOL):
             raise DeviceError(f"a race is run under {PROTOCOL_HOT} or {PROTOCOL_COOL}.")
         bench = self._require_bench()
-        resolved = [bench.resolve(entrant) for entrant in entrants]
-        graphs = [bench.graph(launches) for _, launches in resolved]
+        entered = bench.enter(entrants, protocol)
+        starters = [starter for starter in entered if starter]
         readings: list[Reading] = []
         track = bench.track(lambda: readings.append(self._monitor.read()))
-        if protocol == PROTOCOL_HOT:
-            timing.warm(self._tools.stream, graphs[0], timing.WARM_SECONDS)
-            samples = timing.race_hot(track, graphs, rounds)
-        else:
-            for graph in graphs:
-                timing.time_once(track, graph)
-            samples = timing.race_cool(track, graphs, rounds)
+        graphs = [starter.graph for starter in starters]
+        taken = timing.race_graphs(track, graphs, protocol, rounds, timing.WARM_SECONDS)
+        raced = iter(
+            [
+                self._sampled(s, samples, readings)
+                for s, samples in zip(starters, taken, strict=True)
+            ]
+        )
         return [
-            self._sampled(contender, taken, readings)
-            for (contender, _), taken in zip(resolved, samples, strict=True)
+            next(raced) if starter else Sampled(entrant.contender, *_NOTHING_LEFT)
+            for entrant, starter in zip(entrants, entered, strict=True)
         ]
 
     def close(self) -> None:
@@ -120,13 +121,16 @@ class CudaDevice:
         cupy.get_default_memory_pool().free_all_blocks()
 
     def _sampled(
-        self, contender: Contender, samples: Sequence[float], readings: list[Reading]
+        self, starter: Starter, samples: Sequence[float], readings: list[Reading]
     ) -> Sampled:
-        conditions = self._conditions(readings)
+        contender, conditions = starter.contender, self._conditions(readings)
         fastest = self._fastest_possible_us()
         if samples and min(samples) < fastest:
             detail = f"{min(samples):.2f} us; physics allows no less than {fastest:.2f} us."
             return Sampled(contender, TrialState.IMPLAUSIBLE, (), detail, conditions)
+        if contender.config is not None and not self._require_bench().still_right(starter):
+            detail = "its output is no longer right when it is run back to back, as it was timed."
+            return Sampled(contender, TrialState.WRONG_RESULT, (), detail, conditions)
         return Sampled(contender, TrialState.OK, tuple(samples), "", conditions).checked()
 
     def _fastest_possible_us(self) -> float:
@@ -151,9 +155,9 @@ class CudaDevice:
 def needed_bytes(problem: Problem) -> int:
     """Device memory that proving and timing `problem` takes, in bytes.
 
-    Three operand sets (timed, random, integers), two expected outputs and one more in transit, and
-    one operand in fp64 with the fp32 it is widened from.
+    Three operand sets (timed, random, integers), an expected output for each and one in transit,
+    and one operand in fp64 with the fp32 it is widened from.
     """
     s = problem.shape
     wide_elements = s.n * s.k if problem.d == "row" else s.m * s.k
-    return 3 * s.operand_bytes + 3 * 2 * s.m * s.n + 16 * wide_elements + _SPARE_BYTES
+    return 3 * s.operand_bytes + 4 * 2 * s.m * s.n + 16 * wide_elements + _SPARE_BYTES

@@ -9,10 +9,11 @@ from typing import Any
 import cupy
 
 from tuner.device.cuda.blas import Enqueue
-from tuner.device.cuda.operands import MAX_SETS
+from tuner.trial import PROTOCOL_HOT
 
 GRAPH_TARGET_US = 1500.0
-"""A graph lasts about this long, so that what starting it costs is under a percent."""
+"""The fastest contender's graph lasts about this long: what starting it costs is a few µs."""
+MAX_GRAPH_LAUNCHES = 1200
 COOL_GAP_SECONDS = 0.012
 WARM_SECONDS = 0.4
 
@@ -30,6 +31,10 @@ _delay = cupy.RawKernel(
 )
 """Holds the stream while the host enqueues what is to be timed, so launch cost stays outside."""
 DELAY_NS = 80_000
+"""Longer than the host takes to launch a graph and record an event."""
+ESTIMATE_LAUNCHES = 6
+ESTIMATE_DELAY_NS = 600_000
+"""Longer than the host takes to enqueue so many launches one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +57,22 @@ def capture(stream: Any, contender: Sequence[Enqueue], launches: int) -> Graph:
 
 
 def launches_for(estimate_us: float, sets: int, target_us: float = GRAPH_TARGET_US) -> int:
-    """How many launches fill a graph: whole turns of the operand sets."""
-    turns = max(1, round(target_us / max(estimate_us, 1.0) / sets))
-    return max(min(turns * sets, MAX_SETS // sets * sets), sets)
+    """How many launches fill a graph: whole turns of the operand sets, at least one."""
+    wanted = round(target_us / max(estimate_us, 1.0) / sets)
+    return max(1, min(wanted, MAX_GRAPH_LAUNCHES // sets)) * sets
 
 
 def estimate_us(stream: Any, launches: Sequence[Enqueue]) -> float:
     """Rough microseconds of one launch, after one that loads whatever is loaded lazily."""
     launches[0].enqueue(stream.ptr)
     start, stop = cupy.cuda.Event(), cupy.cuda.Event()
+    _delay((1,), (1,), (ESTIMATE_DELAY_NS,), stream=stream)
     start.record(stream)
-    for i in range(3):
+    for i in range(ESTIMATE_LAUNCHES):
         launches[i % len(launches)].enqueue(stream.ptr)
     stop.record(stream)
     stop.synchronize()
-    return float(cupy.cuda.get_elapsed_time(start, stop)) * 1000 / 3
+    return float(cupy.cuda.get_elapsed_time(start, stop)) * 1000 / ESTIMATE_LAUNCHES
 
 
 def warm(stream: Any, graph: Graph, seconds: float) -> None:
@@ -136,6 +142,18 @@ def race_cool(track: Track, graphs: Sequence[Graph], rounds: int) -> list[list[f
             samples[index].append(time_once(track, graphs[index]))
         track.look()
     return samples
+
+
+def race_graphs(
+    track: Track, graphs: Sequence[Graph], protocol: str, rounds: int, warm_seconds: float
+) -> list[list[float]]:
+    """A race under `protocol`, after the card has been brought into its state."""
+    if protocol == PROTOCOL_HOT:
+        warm(track.stream, graphs[0], warm_seconds)
+        return race_hot(track, graphs, rounds)
+    for graph in graphs:
+        time_once(track, graph)
+    return race_cool(track, graphs, rounds)
 
 
 def _collect(

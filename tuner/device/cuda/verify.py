@@ -76,12 +76,22 @@ class Verifier:
             found.append("memory outside the output was written")
         return found + self._integer_faults(candidate)
 
+    def trusted_output(self, operands: data.OperandSet) -> Any:
+        """The trusted config's bits for other operands; D is overwritten."""
+        self._run(self._trusted, operands)
+        return data.output(operands).copy()
+
     def _integer_faults(self, candidate: Candidate) -> list[str]:
         self._run(candidate, self._integers)
+        found = []
         differing = int(cupy.count_nonzero(data.output(self._integers) != self._exact))
         if differing:
-            return [f"{differing} of {self._exact.size} elements of an exact product are wrong"]
-        return []
+            found.append(
+                f"{differing} of {self._exact.size} elements of an exact product are wrong"
+            )
+        if not data.guards_intact(self._integers):
+            found.append("memory outside the output was written, on integers")
+        return found
 
     def _run(self, candidate: Candidate, operands: data.OperandSet) -> None:
         data.poison(operands)

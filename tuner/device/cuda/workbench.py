@@ -1,12 +1,13 @@
 """One problem on the card: its operands, its verifier, and contenders turned into graphs."""
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 import cupy
+from nvmath.bindings import cublasLt as lt
 
 from tuner.device.cuda import operands as data
 from tuner.device.cuda import timing
@@ -27,7 +28,8 @@ from tuner.shape import Problem
 from tuner.trial import Contender
 
 MAX_ROTATION_BYTES = 4 * 2**30
-_LT_TRIAL_ROUNDS = 5
+LT_TRIAL_ROUNDS = 5
+CHECKED_SETS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,14 @@ class Tools:
     libraries: Libraries
     stream: Any
     order: random.Random
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """A contender and the graph that is timed."""
+
+    contender: Contender
+    graph: timing.Graph
 
 
 class Workbench:
@@ -57,37 +67,52 @@ class Workbench:
         self._flushes_l2 = not data.outruns_l2(self.sets, problem)
         self._flushed = cupy.empty(data.ROTATION_BYTES * self._flushes_l2, cupy.uint8)
         self._lt_problem = LtProblem(tools.libraries, problem)
+        self._expected: list[Any] | None = None
 
     def faults(self, entrant: Entrant) -> list[str]:
         """What is wrong with a candidate's output, on fresh data."""
         return self._verifier.faults(self._candidate(entrant))
 
-    def resolve(self, entrant: Entrant) -> tuple[Contender, Sequence[Enqueue]]:
-        """What to launch; the fastest cuBLASLt algorithm is found here, by a race of its own."""
-        problem, libraries = self.problem, self._tools.libraries
-        if entrant.contender.name == "kernel":
-            candidate = self._candidate(entrant)
-            return entrant.contender, [
-                Launch(candidate.function, candidate.config, problem, o) for o in self.sets
-            ]
-        if entrant.contender.name == "cublas":
-            return entrant.contender, [CublasLaunch(libraries, problem, o) for o in self.sets]
-        algorithms = self._lt_problem.algorithms()
-        if entrant.contender.algorithm is not None:
-            algorithms = [a for a in algorithms if a.attributes() == entrant.contender.algorithm]
-        if not algorithms:
-            raise DeviceError(f"cuBLASLt's heuristic offers no such algorithm for {problem.shape}.")
-        best = algorithms[0] if len(algorithms) == 1 else self._fastest(algorithms)
-        contender = replace(entrant.contender, algorithm=best.attributes())
-        return contender, self._lt_launches(best)
+    def enter(self, entrants: Sequence[Entrant], protocol: str) -> list[Starter | None]:
+        """Contenders ready to be timed under `protocol`, with graphs of equally many launches.
 
-    def graph(
-        self, launches: Sequence[Enqueue], target_us: float = timing.GRAPH_TARGET_US
-    ) -> timing.Graph:
-        """A graph of about `target_us`, over all operand sets."""
-        estimate_us = timing.estimate_us(self._tools.stream, launches)
-        count = timing.launches_for(estimate_us, len(self.sets), target_us)
-        return timing.capture(self._tools.stream, launches, count)
+        A cublaslt entrant without an algorithm stands for the fastest, by a race of its own under
+        the same protocol, that the heuristic offers and no other entrant names; None if there is
+        none.
+        """
+        named = {e.contender.algorithm for e in entrants}
+        fields: list[tuple[Contender, Sequence[Enqueue]] | None] = [
+            self._fastest_algorithm(named, protocol)
+            if e.contender == Contender("cublaslt")
+            else (e.contender, self._launches(e))
+            for e in entrants
+        ]
+        count = self._launch_count([field[1] for field in fields if field])
+        return [field and Starter(field[0], self._graph(field[1], count)) for field in fields]
+
+    def single(self, entrant: Entrant, target_us: float) -> Starter:
+        """One contender, with a graph of about `target_us`."""
+        launches = self._launches(entrant)
+        count = self._launch_count([launches], target_us)
+        return Starter(entrant.contender, self._graph(launches, count))
+
+    def still_right(self, starter: Starter) -> bool:
+        """Whether a kernel's graph, run back to back as it was timed, gives the trusted bits.
+
+        Looks at the first sets only: the launches of a graph differ in their operands alone.
+        """
+        looked_at = self.sets[:CHECKED_SETS]
+        if self._expected is None:
+            self._expected = [self._verifier.trusted_output(o) for o in looked_at]
+        for operands in looked_at:
+            data.poison(operands)
+        cupy.cuda.get_current_stream().synchronize()
+        starter.graph.graph.launch(self._tools.stream)
+        self._tools.stream.synchronize()
+        return all(
+            bool((data.output(operands) == expected).all()) and data.guards_intact(operands)
+            for operands, expected in zip(looked_at, self._expected, strict=True)
+        )
 
     def track(self, look: Callable[[], None] = lambda: None) -> timing.Track:
         """Where this problem's races are run."""
@@ -97,12 +122,56 @@ class Workbench:
         if self._flushes_l2:
             self._flushed.data.memset_async(0, self._flushed.nbytes, self._tools.stream)
 
-    def _fastest(self, algorithms: Sequence[LtAlgorithm]) -> LtAlgorithm:
-        graphs = [self.graph(self._lt_launches(a)) for a in algorithms]
-        timing.warm(self._tools.stream, graphs[0], timing.WARM_SECONDS / 4)
-        samples = timing.race_hot(self.track(), graphs, _LT_TRIAL_ROUNDS)
+    def _launches(self, entrant: Entrant) -> Sequence[Enqueue]:
+        contender, problem, libraries = entrant.contender, self.problem, self._tools.libraries
+        if contender.name == "cublas":
+            return [CublasLaunch(libraries, problem, o) for o in self.sets]
+        if contender.name == "cublaslt":
+            for algorithm in self._lt_problem.algorithms():
+                if algorithm.attributes() == contender.algorithm:
+                    return self._lt_launches(algorithm)
+            raise DeviceError(f"cuBLASLt's heuristic offers no such algorithm for {problem.shape}.")
+        candidate = self._candidate(entrant)
+        return [Launch(candidate.function, candidate.config, problem, o) for o in self.sets]
+
+    def _fastest_algorithm(
+        self, named: Collection[str | None], protocol: str
+    ) -> tuple[Contender, Sequence[Enqueue]] | None:
+        offered = {a.attributes(): a for a in self._lt_problem.algorithms()}
+        fields = [
+            (Contender("cublaslt", algorithm=attributes), launches)
+            for attributes, algorithm in offered.items()
+            if attributes not in named and self._runs(launches := self._lt_launches(algorithm))
+        ]
+        if len(fields) < 2:
+            return fields[0] if fields else None
+        count = self._launch_count([launches for _, launches in fields])
+        graphs = [self._graph(launches, count) for _, launches in fields]
+        samples = timing.race_graphs(
+            self.track(), graphs, protocol, LT_TRIAL_ROUNDS, timing.WARM_SECONDS / 4
+        )
         medians = [median(taken) for taken in samples]
-        return algorithms[medians.index(min(medians))]
+        return fields[medians.index(min(medians))]
+
+    def _runs(self, launches: Sequence[Enqueue]) -> bool:
+        """Whether cuBLASLt takes what its heuristic offered; it may refuse at launch."""
+        try:
+            launches[0].enqueue(self._tools.stream.ptr)
+        except lt.cuBLASLtError:
+            return False
+        return True
+
+    def _launch_count(
+        self, fields: Sequence[Sequence[Enqueue]], target_us: float = timing.GRAPH_TARGET_US
+    ) -> int:
+        """One count for all, so that what starting a graph costs is the same share for each."""
+        if self._flushes_l2:
+            return len(self.sets)  # a second turn would find its operands in L2
+        fastest_us = min(timing.estimate_us(self._tools.stream, field) for field in fields)
+        return timing.launches_for(fastest_us, len(self.sets), target_us)
+
+    def _graph(self, launches: Sequence[Enqueue], count: int) -> timing.Graph:
+        return timing.capture(self._tools.stream, launches, count)
 
     def _lt_launches(self, algorithm: LtAlgorithm) -> Sequence[Enqueue]:
         return [LtLaunch(self._lt_problem, algorithm, self.problem, o) for o in self.sets]
