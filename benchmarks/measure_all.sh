@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Makes all evidence and the recording again on a Hopper GPU, in about ten minutes:
+#   benchmarks/measure_all.sh OUT COMMIT
+# Runs the GPU tests first and stops if one fails. Then copy OUT/*.json to benchmarks/results/ and
+# OUT/h200.jsonl.gz to tuner/recordings/, and run python benchmarks/render.py.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+out="${1:?where to write the results}"
+commit="${2:?the commit that is measured}"
+python="${PYTHON:-python3}"
+database="sqlite:///$out/tuner.db"
+tuner() { "$python" -c 'import sys; from tuner.cli.main import main; sys.exit(main())' "$@"; }
+
+mkdir -p "$out"
+"$python" -m pytest -q -p no:cacheprovider -m gpu tests/kernels
+tuner run --shapes examples/shapes.txt --device cuda:0 --db "$database" --trials 256
+for protocol in hot cool; do
+  tuner bench --shapes benchmarks/shapes/article.txt --device cuda:0 --db "$database" --article \
+    --best-of-protocol --protocol "$protocol" --rounds 50 --commit "$commit" \
+    --json "$out/article-$protocol.json"
+done
+"$python" -m benchmarks.record --shapes examples/shapes.txt --db "$database" --out "$out/h200.jsonl.gz"
+"$python" -m benchmarks.tune_times --device cuda:0 --out "$out/tune-times.json"
+"$python" -m benchmarks.verify_shapes --out "$out/verify-shapes.json"
+"$python" -m benchmarks.sanitize --out "$out/sanitize.json"
