@@ -18,7 +18,7 @@ from tuner.lookup import Answer, Race, choose
 from tuner.shape import Problem
 from tuner.store import queries
 from tuner.store.faults import store_error
-from tuner.store.rows import measurement_row, outcome_of, outcome_row, readable
+from tuner.store.rows import measurement_row, outcome_of, outcome_row, races_of, readable
 from tuner.store.tables import MAX_INT64, devices, measurements, runs, shape_outcomes
 from tuner.trial import Measurement, ShapeOutcome, Source, Toolchain, TrialState
 
@@ -65,7 +65,7 @@ class Repository:
         if not made:
             return
         seen = {row.device_key: (row.device_name, row.problem.sms) for row in rows}
-        with self._transaction(writes=True) as connection:
+        with self.transaction(writes=True) as connection:
             for key, (name, sms) in sorted(seen.items()):
                 _see_device(connection, key, name, sms)
             _insert_new(connection, measurements, made)
@@ -73,7 +73,7 @@ class Repository:
     def finish_shape(self, outcome: ShapeOutcome) -> None:
         """Store how the tuning of one problem ended."""
         row = outcome_row(outcome)
-        with self._transaction(writes=True) as connection:
+        with self.transaction(writes=True) as connection:
             _see_device(connection, outcome.device_key, outcome.device_name, outcome.problem.sms)
             _insert_new(connection, shape_outcomes, [row])
 
@@ -91,14 +91,14 @@ class Repository:
             "cublas_version": device.cublas_version,
             "started_at": datetime.now(UTC),
         }
-        with self._transaction(writes=True) as connection:
+        with self.transaction(writes=True) as connection:
             _see_device(connection, device.key, device.name, device.sms)
             _insert_new(connection, runs, [row])
 
     def finish_run(self, run_id: str, exit_code: int) -> None:
         """Note how a run ended."""
         ended = {"finished_at": datetime.now(UTC), "exit_code": exit_code}
-        with self._transaction(writes=True) as connection:
+        with self.transaction(writes=True) as connection:
             connection.execute(update(runs).where(runs.c.id == run_id).values(ended))
 
     def attempts(
@@ -118,13 +118,8 @@ class Repository:
 
     def races(self, problem: Problem, device_key: str, protocol: str | None = None) -> list[Race]:
         """Every race of one problem, oldest first; with `protocol`, those under it."""
-        together: dict[tuple[object, ...], list[Measurement]] = {}
-        for row in self._all(queries.raced(problem, device_key, protocol), problem):
-            if value := readable(row):
-                # One race has one of each; rows that differ could not be compared.
-                key = (value.race, value.protocol, value.source, value.toolchain)
-                together.setdefault(key, []).append(value)
-        return [Race(str(key[0]), rows[0].protocol, tuple(rows)) for key, rows in together.items()]
+        found = self._all(queries.raced(problem, device_key, protocol), problem)
+        return races_of(value for row in found if (value := readable(row)))
 
     def best(
         self,
@@ -179,14 +174,22 @@ class Repository:
         if problem is not None and not -MAX_INT64 <= problem.sms <= MAX_INT64:
             # No column holds such a number, so no row has it.
             return []
-        with self._transaction(writes=False) as connection:
+        with self.transaction(writes=False) as connection:
             return [dict(row) for row in connection.execute(query).mappings()]
 
     @contextmanager
-    def _transaction(self, writes: bool) -> Iterator[Connection]:
+    def transaction(self, writes: bool, moment: bool = False) -> Iterator[Connection]:
+        """One transaction, for the other modules of the store.
+
+        moment: every statement in it sees the database as the first one did, which SQLite's
+        always do. Raises: StoreError for whatever the database refuses.
+        """
+        options: dict[str, Any] = {"writes": writes}
+        if moment and self._engine.dialect.name == "postgresql":
+            options["isolation_level"] = "REPEATABLE READ"
         try:
             with (
-                self._engine.connect().execution_options(writes=writes) as connection,
+                self._engine.connect().execution_options(**options) as connection,
                 connection.begin(),
             ):
                 yield connection
