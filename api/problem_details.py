@@ -12,13 +12,12 @@ from starlette.exceptions import HTTPException
 
 from tuner.api.extents import EXTENT_RANGE
 from tuner.errors import StoreError
+from tuner.lookup import MissState
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 5
 SHOWN_CHARACTERS = 60
 SHOWN_ERRORS = 20
-
-MissState = Literal["never_tuned", "no_valid_config", "unsupported", "unknown_device"]
 
 
 class InvalidField(BaseModel):
@@ -45,7 +44,9 @@ class ProblemDetails(BaseModel):
     title: str
     status: int
     detail: str
-    state: MissState | None = Field(None, description="404 of /best-config: why there is none.")
+    state: MissState | Literal["unknown_device"] | None = Field(
+        None, description="404 of /best-config: why there is none."
+    )
     counts: dict[str, int] | None = Field(None, description="Attempts by how they ended.")
     devices: list[KnownDevice] | None = Field(None, description="What `device` can be.")
     errors: list[InvalidField] | None = Field(None, description="422: what was refused.")
@@ -98,7 +99,8 @@ def install(app: FastAPI) -> None:
         return respond(HTTPStatus.UNPROCESSABLE_ENTITY, detail, errors=fields)
 
     @app.exception_handler(StoreError)
-    async def store_failed(request: Request, error: StoreError) -> JSONResponse:
+    def store_failed(request: Request, error: StoreError) -> JSONResponse:
+        # Not `async`: closing connections may take a while, which is for a thread to wait.
         request.app.state.store.forget()
         retry = {"Retry-After": str(RETRY_AFTER_S)}
         return respond(HTTPStatus.SERVICE_UNAVAILABLE, str(error), headers=retry)

@@ -23,10 +23,14 @@ class StoreHandle:
 
     A store that was there once and is gone is a failure, not an empty store: only the first
     opening may create it.
+
+    Opening takes seconds where a database does not answer. `_opening` is held meanwhile and lets
+    one request try for all; `_lock` guards what is known, and is never held while waiting.
     """
 
     def __init__(self, database_url: str) -> None:
         self._url = database_url
+        self._opening = Lock()
         self._lock = Lock()
         self._repository: Repository | None = None
         self._path: Path | None = None
@@ -36,35 +40,41 @@ class StoreHandle:
 
     def repository(self) -> Repository:
         """Raises: StoreError if the store cannot be used."""
-        with self._lock:
-            if self._repository is not None and self._file != self._file_now():
-                # SQLite would go on reading the deleted file, and nobody would notice.
-                self._close()
-            if self._repository is None:
-                self._open()
-            assert self._repository is not None
-            return self._repository
+        if found := self._current():
+            return found
+        with self._opening:
+            # Another request may have opened it while this one waited.
+            return self._current() or self._open()
 
     def forget(self) -> None:
         """Open the store anew at the next request."""
         with self._lock:
-            self._close()
+            dropped, self._repository = self._repository, None
+        if dropped is not None:
+            dropped.close()
 
-    def _open(self) -> None:
+    def _current(self) -> Repository | None:
+        """The open store; None if there is none, or its file is no longer the one opened."""
+        with self._lock:
+            if self._repository is None or self._file == self._file_now():
+                return self._repository
+        # SQLite would go on reading the deleted file, and nobody would notice.
+        self.forget()
+        return None
+
+    def _open(self) -> Repository:
         if self._failure and monotonic() - self._failure[0] < RETRY_S:
             raise StoreError(str(self._failure[1]))
         try:
-            self._repository = open_store(self._url, create=not self._seen)
+            opened = open_store(self._url, create=not self._seen)
         except StoreError as error:
             self._failure = (monotonic(), error)
             raise
-        self._path = locate(self._url).path
-        self._file, self._failure, self._seen = self._file_now(), None, True
-
-    def _close(self) -> None:
-        if self._repository is not None:
-            self._repository.close()
-        self._repository = None
+        with self._lock:
+            self._path = locate(self._url).path
+            self._repository, self._file = opened, self._file_now()
+            self._failure, self._seen = None, True
+        return opened
 
     def _file_now(self) -> tuple[int, int] | None:
         """Which file the database is; None for a server, and while there is none."""

@@ -1,7 +1,5 @@
 """The question the service exists for: which config is fastest for this shape?"""
 
-from collections.abc import Mapping
-from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated, NoReturn
 
@@ -12,8 +10,8 @@ from fastapi.responses import JSONResponse
 from tuner.api.problem_details import ApiError, documented
 from tuner.api.reader import RepositoryDep, choose_device
 from tuner.api.schemas import BestConfig, BestConfigQuery, refuse_repeats
+from tuner.lookup import Miss, nothing_stored, why_none
 from tuner.shape import Problem
-from tuner.trial import ShapeOutcome, ShapeState
 
 router = APIRouter(tags=["configs"])
 
@@ -38,14 +36,8 @@ def best_config(
     `state`: `never_tuned`, `no_valid_config`, `unsupported` or `unknown_device`.
     """
     device = choose_device(repository.devices(), query.device)
-    if reason := query.shape.unsupported_reason():
-        raise ApiError(HTTPStatus.NOT_FOUND, reason, state="unsupported")
     if device is None:
-        raise ApiError(
-            HTTPStatus.NOT_FOUND,
-            f"Nothing is stored yet, so {query.shape} was never tuned. Tune it with `tuner run`.",
-            state="never_tuned",
-        )
+        refuse(nothing_stored(query.shape))
     if query.sms is not None and query.sms > device.sms:
         raise sms_beyond(query.sms, device.sms)
     problem = Problem(
@@ -53,27 +45,13 @@ def best_config(
     )
     answer = repository.best(problem, device.key, query.protocol, request.app.state.toolchain)
     if answer is None:
-        refuse(problem, device.key, repository.latest_outcome(problem, device.key))
-    if query.numerics == "invariant" and answer.use != "kernel":
-        # A library may change its algorithm, and so the bits of a row, from one M to the next.
-        answer = replace(answer, use="kernel", library=None)
-    return JSONResponse(answer.to_json())
+        refuse(why_none(problem, device.name, repository.latest_outcome(problem, device.key)))
+    return JSONResponse(answer.promising(query.numerics).to_json())
 
 
-def refuse(problem: Problem, device_key: str, outcome: ShapeOutcome | None) -> NoReturn:
-    """Raises: ApiError saying why there is no answer: how tuning ended, or that it never began."""
-    where = f"{problem.shape} (d={problem.d}, {problem.sms} SMs) on {device_key}"
-    state, detail = "never_tuned", f"{where} was never tuned. Tune it with `tuner run`."
-    counts: Mapping[str, int] | None = None
-    if outcome is not None:
-        match outcome.state:
-            case ShapeState.UNSUPPORTED | ShapeState.DOES_NOT_FIT:
-                state, detail = "unsupported", outcome.detail or f"{where} cannot be run."
-            case ShapeState.NO_VALID_CONFIG:
-                state, counts = "no_valid_config", dict(outcome.counts)
-                ended = ", ".join(f"{n} {s}" for s, n in sorted(counts.items())) or "none tried"
-                detail = f"{where} was tuned and no config is fit to serve: {ended}."
-    raise ApiError(HTTPStatus.NOT_FOUND, detail, state=state, counts=counts)
+def refuse(miss: Miss) -> NoReturn:
+    """Raises: ApiError saying why there is no answer."""
+    raise ApiError(HTTPStatus.NOT_FOUND, miss.detail, state=miss.state, counts=miss.counts)
 
 
 def sms_beyond(given: int, limit: int) -> RequestValidationError:

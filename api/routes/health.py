@@ -21,8 +21,9 @@ class Health(BaseModel):
 
 
 @router.get("/healthz")
-def healthz() -> Health:
+async def healthz() -> Health:
     """The process answers; the store is not asked."""
+    # `async`, so that it needs no thread: all of them may be waiting for the store.
     return Health()
 
 

@@ -9,6 +9,8 @@ import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event, Semaphore
+from typing import NoReturn
 
 import psycopg
 import pytest
@@ -17,7 +19,10 @@ from sqlalchemy import make_url
 
 from tests.api.conftest import KEY, NAME, fill, serving
 from tuner.api import reader
+from tuner.api.app import create_app
+from tuner.errors import StoreError
 from tuner.store.engine import open_store
+from tuner.store.repository import Repository
 
 BEST = "/best-config?m=4096&n=4096&k=4096"
 
@@ -122,6 +127,38 @@ def test_postgres_serves_the_same_answer_takes_the_largest_extents_and_may_go_an
             assert_unavailable(client)
             admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true".encode())
         assert client.get(BEST).json() == served
+
+
+def test_store_that_takes_long_to_open_keeps_nobody_from_asking_for_the_health(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads, answers = 40, Event()  # as many as the service has
+    waiting = Semaphore(0)
+    of_store = reader.StoreHandle.repository
+
+    def counted(handle: reader.StoreHandle) -> Repository:
+        waiting.release()
+        return of_store(handle)
+
+    def waits(url: str, create: bool) -> NoReturn:
+        assert answers.wait(30)
+        raise StoreError(f"{url} does not answer (create={create}).")
+
+    monkeypatch.setattr(reader.StoreHandle, "repository", counted)
+    monkeypatch.setattr(reader, "open_store", waits)
+    monkeypatch.setattr(reader, "RETRY_S", 60.0)
+    app = create_app(f"sqlite:///{tmp_path / 'slow.db'}")
+    with TestClient(app) as client, ThreadPoolExecutor(threads + 3) as pool:
+        try:
+            asked = [pool.submit(client.get, BEST) for _ in range(threads + 1)]
+            assert all(waiting.acquire(timeout=10) for _ in range(threads))
+            healthy = pool.submit(client.get, "/healthz").result(timeout=10)
+            assert (healthy.status_code, healthy.json()["status"]) == (200, "ok")
+            pool.submit(app.state.store.forget).result(timeout=10)
+            assert not any(response.done() for response in asked)
+        finally:
+            answers.set()
+        assert {response.result().status_code for response in asked} == {503}
 
 
 def test_failed_opening_answers_those_behind_it_without_trying_again(
