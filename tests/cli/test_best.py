@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.api.conftest import fill
 from tests.cli.conftest import Cli, use_fake
 from tests.device.fake import H200, Faults
 from tuner.shape import GemmShape, Problem
@@ -77,7 +78,7 @@ def test_shape_that_was_never_tuned_ends_with_code_3_and_the_command_that_tunes_
     ended = cli("best", 64, 64, 64)
     assert (ended.code, ended.out) == (3, "")
     assert ended.err == (
-        "64x64x64 (d=row) on NVIDIA H200 has no stored config. Tune it with `tuner run`.\n"
+        "64x64x64 (d=row, 132 SMs) on NVIDIA H200 has no stored config. Tune it with `tuner run`.\n"
     )
     body = json.loads(cli("best", 64, 64, 64, "--json").out)
     assert body["state"] == "never_tuned"
@@ -123,7 +124,28 @@ def test_empty_database_says_that_nothing_is_stored(cli: Cli) -> None:
     ended = cli("best", 512, 512, 512)
     assert (ended.code, ended.err) == (
         3,
-        "Nothing is stored yet, 512x512x512 neither. Tune it with `tuner run`.\n",
+        "Nothing is stored yet, so 512x512x512 was never tuned. Tune it with `tuner run`.\n",
+    )
+
+
+@pytest.mark.parametrize("shape", ["64x64x64", "7168x2048x103", "2147483647x2147483647x8"])
+def test_json_of_a_miss_is_the_state_and_detail_of_the_service(
+    shape: str, cli: Cli, database: Path
+) -> None:
+    from fastapi.testclient import TestClient
+
+    from tuner.api.app import create_app
+
+    url = f"sqlite:///{database}"
+    with open_store(url) as repository:
+        fill(repository)
+    m, n, k = shape.split("x")
+    with TestClient(create_app(url)) as client:
+        served = client.get(f"/best-config?m={m}&n={n}&k={k}").json()
+    ended = cli("best", shape, "--json")
+    assert (ended.code, json.loads(ended.out)) == (
+        3,
+        {"state": served["state"], "detail": served["detail"]},
     )
 
 

@@ -1,12 +1,12 @@
 """`tuner best`: the service's answer, without the service."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tuner.cli import console, exits
 from tuner.cli.devices import resolve_stored
-from tuner.cli.formats import confidence, listed, microseconds, plural, times_faster
+from tuner.cli.formats import confidence, microseconds, plural, times_faster
 from tuner.cli.options import (
     DatabaseOption,
     JsonOption,
@@ -15,12 +15,9 @@ from tuner.cli.options import (
     RaceProtocol,
     settings,
 )
+from tuner.lookup import Answer, Miss, nothing_stored, why_none
 from tuner.shape import Problem
 from tuner.shape_files import parse_shape
-from tuner.trial import ShapeOutcome, ShapeState
-
-if TYPE_CHECKING:
-    from tuner.lookup import Answer
 
 
 def best(
@@ -60,48 +57,32 @@ def best(
     with open_store(settings(db).database_url, create=False) as repository:
         named = stored_key(device) if device is not None else None
         devices = repository.devices()
+        found: Answer | Miss
         if not devices and named is None:
-            typer.echo(
-                f"Nothing is stored yet, {wanted} neither. Tune it with `tuner run`.", err=True
-            )
-            raise typer.Exit(exits.PARTIAL)
-        stored = resolve_stored(devices, named)
-        problem = Problem(wanted, stored.sms, d=d.layout)
-        answer = repository.best(problem, stored.key, protocol.id if protocol else None)
-        ended = None if answer else repository.latest_outcome(problem, stored.key)
-    if answer is None:
-        _say_why_none(problem, stored.name, ended, as_json)
+            found = nothing_stored(wanted)
+        else:
+            stored = resolve_stored(devices, named)
+            problem = Problem(wanted, stored.sms, d=d.layout)
+            found = repository.best(
+                problem, stored.key, protocol.id if protocol else None
+            ) or why_none(problem, stored.name, repository.latest_outcome(problem, stored.key))
+    if isinstance(found, Miss):
+        _say_why_none(found, as_json)
         raise typer.Exit(exits.PARTIAL)
     if as_json:
-        console.print_json(answer.to_json())
+        console.print_json(found.to_json())
     else:
-        _print(answer)
+        _print(found)
 
 
-def _say_why_none(
-    problem: Problem, device_name: str, ended: ShapeOutcome | None, as_json: bool
-) -> None:
-    state, detail = _why_none(problem, device_name, ended)
+def _say_why_none(miss: Miss, as_json: bool) -> None:
     if as_json:
-        console.print_json({"state": state, "detail": detail})
+        console.print_json({"state": miss.state, "detail": miss.detail})
     else:
-        typer.echo(detail, err=True)
+        typer.echo(miss.detail, err=True)
 
 
-def _why_none(problem: Problem, device_name: str, ended: ShapeOutcome | None) -> tuple[str, str]:
-    """The state that the service's 404 would carry, and a sentence."""
-    if reason := problem.shape.unsupported_reason():
-        return ShapeState.UNSUPPORTED, reason
-    what = f"{problem.shape} (d={problem.d}) on {device_name}"
-    if ended is None or ended.state in (ShapeState.TUNED, ShapeState.NOT_RECORDED):
-        return "never_tuned", f"{what} has no stored config. Tune it with `tuner run`."
-    if ended.state is ShapeState.NO_VALID_CONFIG:
-        tried = listed(sorted(ended.counts.items())) or "nothing could be tried"
-        return ended.state, f"{what} was tuned and no config is fit to serve: {tried}."
-    return ended.state, ended.detail or f"{what} ended {ended.state}."
-
-
-def _print(answer: "Answer") -> None:
+def _print(answer: Answer) -> None:
     from rich.table import Table
 
     problem = answer.problem
@@ -131,7 +112,7 @@ def _print(answer: "Answer") -> None:
     console.stdout().print(grid)
 
 
-def _use(answer: "Answer") -> str:
+def _use(answer: Answer) -> str:
     if answer.library is None:
         return answer.use
     version = f" {answer.library.cublas_version}" if answer.library.cublas_version else ""

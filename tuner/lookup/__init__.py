@@ -2,7 +2,20 @@
 
 from tuner.lookup.answer import Answer, Library, Match, Timing
 from tuner.lookup.choose import choose
+from tuner.lookup.miss import Miss, MissState, nothing_stored, why_none
 from tuner.lookup.numerics import numerics_of
 from tuner.lookup.race import Race
 
-__all__ = ["Answer", "Library", "Match", "Race", "Timing", "choose", "numerics_of"]
+__all__ = [
+    "Answer",
+    "Library",
+    "Match",
+    "Miss",
+    "MissState",
+    "Race",
+    "Timing",
+    "choose",
+    "nothing_stored",
+    "numerics_of",
+    "why_none",
+]

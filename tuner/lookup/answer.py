@@ -1,7 +1,7 @@
 """What a look-up returns, and its one JSON form."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -90,6 +90,15 @@ class Answer:
     @property
     def measurement(self) -> Timing | None:
         return self.timings[0] if self.timings else None
+
+    def promising(self, numerics: Numerics | None) -> "Answer":
+        """The same, with no library to use where its results would promise less than asked.
+
+        A library may change its algorithm, and so the bits of a row, from one M to the next.
+        """
+        if numerics == "invariant" and self.use != "kernel":
+            return replace(self, use="kernel", library=None)
+        return self
 
     def to_json(self) -> dict[str, Any]:
         """The body of `GET /best-config`; holds finite numbers only."""
