@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from tuner.compiler.pool import CompilePool
 from tuner.config import KernelConfig
-from tuner.device.bench import Bench
+from tuner.device.attempts import Attempts
 from tuner.device.cuda import open_cuda
 from tuner.device.process import DeviceProcess
 from tuner.device.protocol import Entrant
@@ -101,7 +101,7 @@ def record(
     compiled = pool.compile([trusted.variant, *(c.variant for c in configs)])
     cubin = compiled[trusted.variant]
     assert isinstance(cubin, Cubin), cubin.detail
-    bench = Bench(device, problem, Entrant(Contender("kernel", trusted), cubin))
+    attempts = Attempts(device, problem, Entrant(Contender("kernel", trusted), cubin))
     racing = [Entrant(Contender("cublas")), Entrant(Contender("cublaslt"))]
     for config in configs:
         contender, built = Contender("kernel", config), compiled[config.variant]
@@ -109,13 +109,13 @@ def record(
             sampled = Sampled(contender, built.state, detail=built.detail)
         else:
             entrant = Entrant(contender, built)
-            sampled = bench.attempt(entrant)
+            sampled = attempts.attempt(entrant)
             if sampled.state is TrialState.OK:
                 racing.append(entrant)
         yield row(problem, identity, toolchain, PROTOCOL_SCREEN, sampled, None)
     for protocol, count in rounds.items():
         race = uuid4().hex
-        for sampled in bench.race(racing, protocol, count).sampled:
+        for sampled in attempts.race(racing, protocol, count).sampled:
             yield row(problem, identity, toolchain, protocol, sampled, race)
 
 

@@ -18,7 +18,7 @@ from random import Random
 
 from tuner.compiler.pool import CompilePool
 from tuner.config import KernelConfig, KernelVariant
-from tuner.device.bench import Bench
+from tuner.device.attempts import Attempts
 from tuner.device.cuda import open_cuda
 from tuner.device.process import DeviceProcess
 from tuner.device.protocol import Entrant
@@ -84,10 +84,10 @@ def main() -> None:
                 continue
             config = trusted_config(problem)
             entrant = Entrant(Contender("kernel", config), cubins[config.variant])
-            bench = Bench(device, problem, entrant)
+            attempts = Attempts(device, problem, entrant)
             failures = []
             tried = configs_for(problem, usable, chosen.configs, Random(f"{chosen.seed}{shape}"))
-            prepared = bench.prepare()
+            prepared = attempts.prepare()
             for config in tried:
                 result = device.verify(Entrant(Contender("kernel", config), cubins[config.variant]))
                 if result.state is not TrialState.OK:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from tuner.config import KernelConfig, KernelVariant
-from tuner.device.bench import Bench
+from tuner.device.attempts import Attempts
 from tuner.device.protocol import Device, Entrant
 from tuner.errors import DeviceError, DeviceUnavailable, DoesNotFit, InvalidConfig
 from tuner.lookup import Answer
@@ -217,13 +217,13 @@ def _sample(problem: Problem, ours: KernelConfig, tools: Tools, terms: Terms) ->
     kernels = [ours, article_config(problem)] if terms.article else [ours]
     futures = {c: tools.compiler.submit(c.variant) for c in dict.fromkeys((trusted, *kernels))}
     entrants = {config: _entrant(config, future.result()) for config, future in futures.items()}
-    bench = Bench(tools.device, problem, entrants[trusted])
+    attempts = Attempts(tools.device, problem, entrants[trusted])
     proven = [entrants[config] for config in dict.fromkeys(kernels)]
     for entrant in proven:
-        _require_ok(bench.attempt(entrant))
+        _require_ok(attempts.attempt(entrant))
     # cuBLAS runs twice: an A/A pair, whose ratio shows the noise.
     libraries = [Entrant(Contender(name)) for name in ("cublas", "cublas", "cublaslt")]
-    result = bench.race([*proven, *libraries], terms.protocol, terms.rounds)
+    result = attempts.race([*proven, *libraries], terms.protocol, terms.rounds)
     for one in (*result.removed, *result.sampled):
         _require_ok(one)
     if len({len(one.samples_us) for one in result.sampled}) != 1:

@@ -14,6 +14,12 @@ MAX_CLUSTER_SIZE = 8
 """The largest cluster every 9.0 device can place; 16 needs an opt-in and is not used."""
 MAX_TMA_BOX_ROWS = 256
 MAX_WGMMA_N = 256
+FLOP_PER_SM_CLOCK = 4096
+"""Dense bf16 on sm_90: 512 fused multiply-adds in each of the four tensor cores of an SM."""
+MAX_SM_CLOCK_MHZ = 2100.0
+"""No Hopper part boosts higher; an H200 reaches 1980."""
+PEAK_FLOP_PER_SM_US = FLOP_PER_SM_CLOCK * MAX_SM_CLOCK_MHZ
+"""What one SM cannot exceed, so that a shorter time is a mistake and no measurement."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ class Faults:
     sticky: frozenset[KernelVariant] = frozenset()
     wrong: frozenset[KernelVariant] = frozenset()
     raises: frozenset[KernelVariant] = frozenset()
+    out_of_memory: frozenset[KernelVariant] = frozenset()
     nan: frozenset[KernelVariant] = frozenset()
     too_fast: frozenset[KernelVariant] = frozenset()
     slow: frozenset[KernelVariant] = frozenset()
@@ -104,6 +105,8 @@ class FakeDevice:
             raise DeviceCrashed("CUDA reported an illegal address.")
         if v in faults.raises:
             raise KeyError("launcher lost its table")
+        if v in faults.out_of_memory:
+            raise MemoryError("8 GiB wanted")
         if v in faults.wrong or faults.all_wrong:
             return Sampled(entrant.contender, TrialState.WRONG_RESULT, detail="error 7.5")
         return Sampled(entrant.contender, TrialState.OK)

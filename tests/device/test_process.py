@@ -128,6 +128,16 @@ def test_errors_that_leave_the_context_whole_keep_the_process() -> None:
         assert device.pid == pid
 
 
+def test_a_full_device_is_an_error_of_no_candidate_and_keeps_the_process() -> None:
+    with opened(Faults(out_of_memory=BAD)) as device:
+        pid = device.pid
+        with pytest.raises(DeviceError, match="ran out of memory: 8 GiB wanted") as caught:
+            device.verify(entrant(0))
+        assert type(caught.value) is DeviceError
+        assert device.verify(entrant(GOOD)).state is TrialState.OK
+        assert device.pid == pid
+
+
 @pytest.mark.parametrize(
     "error", [DeviceError("no usable NVIDIA GPU here."), ImportError("No module named 'cupy'")]
 )

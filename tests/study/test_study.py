@@ -12,7 +12,7 @@ from tests.study.doubles import MemoryRows
 from tuner.config import KernelConfig, KernelVariant
 from tuner.device.process import Deadlines, DeviceProcess
 from tuner.device.protocol import Device, Entrant
-from tuner.errors import CompileError, DeviceCrashed, DeviceUnavailable
+from tuner.errors import CompileError, DeviceCrashed, DeviceError, DeviceUnavailable
 from tuner.search.seeds import seeds
 from tuner.search.space import menu
 from tuner.shape import GemmShape, Problem
@@ -338,6 +338,44 @@ def test_a_finalist_that_breaks_only_the_race_is_taken_out_and_the_race_is_run()
     raced = [row for row in rows.rows if row.race]
     assert crashed not in {variant(row) for row in raced}
     assert {row.protocol for row in raced} == {PROTOCOL_HEAT, PROTOCOL_HOT, PROTOCOL_COOL}
+
+
+def test_a_shape_on_which_cublaslt_fails_is_tuned_against_cublas_and_the_failure_is_stored() -> (
+    None
+):
+    class WithoutLt(FakeDevice):
+        def race(self, entrants, protocol, rounds):  # type: ignore[no-untyped-def]
+            if any(e.contender.name == "cublaslt" for e in entrants):
+                raise DeviceCrashed("cublasLtMatmul failed.")
+            return super().race(entrants, protocol, rounds)
+
+    rows = MemoryRows()
+    outcome = tune(PROBLEM, tools(WithoutLt(), rows), SMALL)
+    assert outcome.state is ShapeState.TUNED
+    assert outcome.counts == {"ok": 24}
+    libraries = [r for r in rows.rows if r.contender.name != "kernel"]
+    assert [(r.contender.name, r.protocol, r.state) for r in libraries] == [
+        ("cublas", PROTOCOL_HOT, TrialState.OK),
+        ("cublaslt", PROTOCOL_HOT, TrialState.CRASHED),
+        ("cublas", PROTOCOL_COOL, TrialState.OK),
+    ]
+    assert libraries[0].race == libraries[1].race is not None
+
+
+def test_a_device_out_of_memory_ends_the_shape_and_bans_no_variant() -> None:
+    class Full(FakeDevice):
+        def screen(self, entrant):  # type: ignore[no-untyped-def]
+            if self._problem == PROBLEM:
+                raise DeviceError("the GPU ran out of memory.")
+            return super().screen(entrant)
+
+    rows = MemoryRows()
+    full, other = run_all([PROBLEM, OTHER], tools(Full(), rows), SMALL)
+    assert (full.state, full.detail) == (ShapeState.NO_VALID_CONFIG, "the GPU ran out of memory.")
+    assert other.state is ShapeState.TUNED
+    assert {row.state for row in rows.rows} == {TrialState.OK}
+    (mended,) = run_all([PROBLEM], tools(FakeDevice(), rows), SMALL)
+    assert mended.state is ShapeState.TUNED
 
 
 def test_no_device_stops_the_run_with_what_was_finished_stored() -> None:

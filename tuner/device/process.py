@@ -21,6 +21,7 @@ from tuner import errors
 from tuner.device.protocol import Device, Entrant, Prepared
 from tuner.errors import (
     DeviceCrashed,
+    DeviceError,
     DeviceKilled,
     DeviceTimeout,
     DeviceUnavailable,
@@ -266,6 +267,9 @@ def _serve(pipe: "Connection[Any, Any]", parent: int, factory: DeviceFactory) ->
 
 
 def _described(error: Exception) -> tuple[str, str]:
+    """Class and message. Whatever allocates on the device says MemoryError when it is full."""
+    if isinstance(error, MemoryError):
+        return DeviceError.__name__, f"the device ran out of memory: {error}"
     return type(error).__name__, str(error)
 
 

@@ -1,6 +1,7 @@
 """The driver: propose, compile, prove, time and store; then race the best and store that."""
 
-from tuner.search.progress import (
+from tuner.study.ports import Compiler, Tools
+from tuner.study.progress import (
     Budget,
     Event,
     RaceStarted,
@@ -8,7 +9,6 @@ from tuner.search.progress import (
     ShapeStarted,
     TrialDone,
 )
-from tuner.study.ports import Compiler, Tools
 from tuner.study.run import run_all, tune
 
 __all__ = [

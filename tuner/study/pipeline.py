@@ -11,19 +11,19 @@ from statistics import median
 from uuid import uuid4
 
 from tuner.config import KernelConfig, KernelVariant
-from tuner.device.bench import Bench
+from tuner.device.attempts import Attempts
 from tuner.device.origin import Origin
 from tuner.device.protocol import Entrant
 from tuner.errors import CompileError, DeviceError, DeviceUnavailable, DoesNotFit
 from tuner.legality import faults
-from tuner.search.ahead import compiled_ahead
 from tuner.search.finalists import choose_finalists
 from tuner.search.knowledge import informed_searcher
-from tuner.search.progress import Budget, OnEvent, RaceStarted, TrialDone
 from tuner.search.sampler import VARIANT_FAILURES, Searcher
 from tuner.search.space import menu, trusted_config
 from tuner.shape import Problem
+from tuner.study.ahead import compiled_ahead
 from tuner.study.ports import Tools
+from tuner.study.progress import Budget, OnEvent, RaceStarted, TrialDone
 from tuner.trial import (
     PROTOCOL_COOL,
     PROTOCOL_HEAT,
@@ -77,7 +77,7 @@ class Study:
         )
         self._rows: list[Measurement] = []
         self._compiled: set[KernelVariant] = set()
-        self._bench: Bench | None = None
+        self._attempts: Attempts | None = None
 
     def run(self) -> tuple[ShapeState, str]:
         """How it ended, and why where that is not `tuned`."""
@@ -87,17 +87,17 @@ class Study:
         if self._tools.menu is not None and not candidates:
             return ShapeState.NOT_RECORDED, f"the recording has no {self._problem.shape}."
         try:
-            self._bench = bench = Bench(self._tools.device, self._problem, self._trusted())
-            bench.prepare()
+            self._attempts = attempts = Attempts(self._tools.device, self._problem, self._trusted())
+            attempts.prepare()
             searcher = self._searcher(candidates)
-            finalists = self._search(searcher, bench)
+            finalists = self._search(searcher, attempts)
             if not finalists:
                 return ShapeState.NO_VALID_CONFIG, NO_CANDIDATE
             entrants = self._kernels(finalists) + LIBRARIES
-            hot = self._race(bench, entrants, PROTOCOL_HOT, self._budget.rounds_hot)
-            raced = {row.contender.config for row in hot}
-            lasting = [e for e in entrants if e.contender.config in raced]
-            self._race(bench, lasting, PROTOCOL_COOL, self._budget.rounds_cool)
+            hot = self._race(attempts, entrants, PROTOCOL_HOT, self._budget.rounds_hot)
+            raced = {(row.contender.name, row.contender.config) for row in hot}
+            lasting = [e for e in entrants if (e.contender.name, e.contender.config) in raced]
+            self._race(attempts, lasting, PROTOCOL_COOL, self._budget.rounds_cool)
         except DoesNotFit as error:
             return ShapeState.DOES_NOT_FIT, str(error)
         except DeviceUnavailable:
@@ -117,8 +117,8 @@ class Study:
             trials=len(self._rows),
             compiled=len(self._compiled),
             seconds=time.monotonic() - self._started,
-            verify_seconds=self._bench.verify_seconds if self._bench else 0.0,
-            measure_seconds=self._bench.measure_seconds if self._bench else 0.0,
+            verify_seconds=self._attempts.verify_seconds if self._attempts else 0.0,
+            measure_seconds=self._attempts.measure_seconds if self._attempts else 0.0,
         )
 
     def _candidates(self) -> list[KernelConfig]:
@@ -148,25 +148,25 @@ class Study:
         )
         return searcher
 
-    def _search(self, searcher: Searcher, bench: Bench) -> list[KernelConfig]:
+    def _search(self, searcher: Searcher, attempts: Attempts) -> list[KernelConfig]:
         """Compile-time variants, then launch knobs of the best of them; returns the finalists.
 
         A screening meets a card that cools between candidates. Heats rank the same candidates on a
         card at its power limit, where others win.
         """
         trials, finalists = self._budget.trials, self._budget.finalists
-        self._attempts(searcher, bench, searcher.ask, trials - int(trials * KNOB_SHARE))
-        hot = self._heat(bench, searcher.fastest(HEAT_ENTRANTS))
+        self._measure(searcher, attempts, searcher.ask, trials - int(trials * KNOB_SHARE))
+        hot = self._heat(attempts, searcher.fastest(HEAT_ENTRANTS))
         bases = choose_finalists(searcher.fastest(KNOB_BASES), hot)[:KNOB_BASES]
-        self._attempts(searcher, bench, lambda n: searcher.ask_knobs(n, bases), trials)
+        self._measure(searcher, attempts, lambda n: searcher.ask_knobs(n, bases), trials)
         # A recording may hold too few launches of those variants to use up the trials.
-        self._attempts(searcher, bench, searcher.ask, trials)
+        self._measure(searcher, attempts, searcher.ask, trials)
         cool = searcher.fastest(finalists, per_variant=2)
         entrants = dict.fromkeys([*cool, *searcher.relaunched(bases)])
-        hot = self._heat(bench, list(entrants)[:HEAT_ENTRANTS])
+        hot = self._heat(attempts, list(entrants)[:HEAT_ENTRANTS])
         return choose_finalists(cool, hot, per_variant=2)[:finalists]
 
-    def _attempts(self, searcher: Searcher, bench: Bench, ask: Ask, planned: int) -> None:
+    def _measure(self, searcher: Searcher, attempts: Attempts, ask: Ask, planned: int) -> None:
         ready = compiled_ahead(
             ask,
             self._tools.compiler.submit,
@@ -174,14 +174,14 @@ class Study:
             wanted=lambda: self._wanted(planned),
         )
         for config, compiled in ready:
-            searcher.tell(self._keep(self._attempt(bench, config, compiled)))
+            searcher.tell(self._keep(self._attempt(attempts, config, compiled)))
 
-    def _heat(self, bench: Bench, configs: Sequence[KernelConfig]) -> list[KernelConfig]:
+    def _heat(self, attempts: Attempts, configs: Sequence[KernelConfig]) -> list[KernelConfig]:
         """The configs as a short hot race of them all ranks them, fastest first."""
         if len(configs) < 2:
             return list(configs)
         entrants = self._kernels(configs)
-        rows = self._race(bench, entrants, PROTOCOL_HOT, HEAT_ROUNDS, stored_as=PROTOCOL_HEAT)
+        rows = self._race(attempts, entrants, PROTOCOL_HOT, HEAT_ROUNDS, stored_as=PROTOCOL_HEAT)
         timed = [row for row in rows if row.state is TrialState.OK and row.contender.config]
         timed.sort(key=lambda row: median(row.samples_us))
         return [row.contender.config for row in timed if row.contender.config]
@@ -198,33 +198,40 @@ class Study:
         return len(self._rows) - sum(row.state in NO_CUBIN for row in self._rows) // 2
 
     def _attempt(
-        self, bench: Bench, config: KernelConfig, compiled: Cubin | CompileFailure
+        self, attempts: Attempts, config: KernelConfig, compiled: Cubin | CompileFailure
     ) -> Sampled:
         contender = Contender("kernel", config)
         if isinstance(compiled, CompileFailure):
             return Sampled(contender, compiled.state, detail=compiled.detail)
         if not compiled.cached:
             self._compiled.add(compiled.variant)
-        return bench.attempt(Entrant(contender, compiled))
+        return attempts.attempt(Entrant(contender, compiled))
 
     def _race(
         self,
-        bench: Bench,
+        attempts: Attempts,
         entrants: Sequence[Entrant],
         protocol: str,
         rounds: int,
         stored_as: str | None = None,
     ) -> list[Measurement]:
-        """Race the entrants under `protocol`, and store every row of it."""
+        """Race the entrants under `protocol`, store every row of it, return those of the finishers.
+
+        A kernel that broke the race is a failed attempt; a library that did is a failed row of it.
+        """
         name = stored_as or protocol
         kernels = sum(e.contender.config is not None for e in entrants)
         self._on_event(RaceStarted(self._problem, name, kernels))
-        result = bench.race(entrants, protocol, rounds)
-        for sampled in result.removed:
-            self._keep(sampled)
+        result = attempts.race(entrants, protocol, rounds)
         race = uuid4().hex
+        failed_libraries = []
+        for sampled in result.removed:
+            if sampled.contender.config is None:
+                failed_libraries.append(self._origin.row(sampled, name, race))
+            else:
+                self._keep(sampled)
         rows = [self._origin.row(sampled, name, race) for sampled in result.sampled]
-        self._tools.repository.add(rows)
+        self._tools.repository.add([*rows, *failed_libraries])
         return rows
 
     def _kernels(self, configs: Sequence[KernelConfig]) -> list[Entrant]:

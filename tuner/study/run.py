@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from tuner.search.progress import Budget, OnEvent, ShapeEnded, ShapeStarted
 from tuner.shape import Problem
 from tuner.study.pipeline import NO_CANDIDATE, Study
 from tuner.study.ports import Tools
+from tuner.study.progress import Budget, OnEvent, ShapeEnded, ShapeStarted
 from tuner.trial import Measurement, ShapeOutcome, ShapeState
 
 

@@ -32,9 +32,19 @@ class Functions:
         self._loaded: dict[str, Any] = {}
 
     def load(self, cubin: Cubin) -> Any:
-        """The kernel of `cubin`, allowed the shared memory its variant needs."""
+        """The kernel of `cubin`, allowed the shared memory its variant needs.
+
+        Raises: DeviceError if its file cannot be read any more, which is not the kernel's fault.
+        """
         if cubin.path not in self._loaded:
-            module = check(driver.cuModuleLoadData(Path(cubin.path).read_bytes()))
+            try:
+                image = Path(cubin.path).read_bytes()
+            except OSError as error:
+                raise DeviceError(
+                    f"the compiled kernel {cubin.path} cannot be read ({error.strerror}); let "
+                    "nothing empty the cache while a run uses it, and run again."
+                ) from error
+            module = check(driver.cuModuleLoadData(image))
             function = check(driver.cuModuleGetFunction(module, ENTRY))
             attribute = driver.CUfunction_attribute
             check(

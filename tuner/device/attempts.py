@@ -18,11 +18,10 @@ from tuner.errors import (
     DoesNotFit,
     TunerError,
 )
+from tuner.hardware import PEAK_FLOP_PER_SM_US
 from tuner.shape import Problem
 from tuner.trial import Sampled, TrialState
 
-PEAK_FLOPS_PER_SM_US = 4096 * 2100.0
-"""Dense bf16 FLOP that one SM can do in a µs at the highest boost clock of any Hopper part."""
 PREPARE_ATTEMPTS = 3
 RACE_ATTEMPTS = 3
 
@@ -35,11 +34,12 @@ class RaceResult:
     removed: tuple[Sampled, ...] = ()
 
 
-class Bench:
+class Attempts:
     """Attempts and races of `problem`; prepares the device again after whatever broke it.
 
     Every method raises DoesNotFit if the operands exceed the device, DeviceUnavailable if there is
-    no device any more, and DeviceError if the device repeatedly fails for no candidate's fault.
+    no device any more, and DeviceError for what is no candidate's fault: no memory left, a cubin
+    that is gone, cuBLAS failing, or a device that cannot be prepared.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Bench:
                 failure = error
             except (DoesNotFit, DeviceError):
                 raise
-            except Exception as error:
+            except Exception as error:  # of a class that nobody listed: the device's, so far
                 failure = error
         raise DeviceError(
             f"the device could not be prepared for {self._problem.shape} in {PREPARE_ATTEMPTS} "
@@ -95,15 +95,18 @@ class Bench:
                 # Somebody else's doing, unless it happens every time.
                 self._prepared = None
                 killed = error
-            except DeviceUnavailable:
-                raise
             except Exception as error:
+                if _is_nobodys(error):
+                    raise
                 self._prepared = None
                 return _failed(entrant, error)
         return _failed(entrant, killed)
 
     def race(self, entrants: Sequence[Entrant], protocol: str, rounds: int) -> RaceResult:
-        """Race all of `entrants`; who breaks the device is found out, taken out, and reported."""
+        """Race all of `entrants`; who breaks the device is found out, taken out, and reported.
+
+        cuBLASLt can be taken out like a kernel; without cuBLAS there is nothing to compare with.
+        """
         racing = list(entrants)
         removed: list[Sampled] = []
         failure: Exception | None = None
@@ -115,26 +118,59 @@ class Bench:
                 return RaceResult(tuple(map(self._plausible, sampled)), tuple(removed))
             except DeviceUnavailable:
                 raise
+            except DeviceKilled as error:
+                self._prepared, failure = None, error
             except Exception as error:
-                self._prepared = None
+                self._forget_after(error)
                 failure = error
-                if not isinstance(error, DeviceKilled):
-                    culprits = self._culprits(racing)
-                    removed += culprits.values()
-                    racing = [e for e in racing if e not in culprits]
+                culprits = self._failing_libraries(racing, protocol)
+                if not culprits and _is_nobodys(error):
+                    raise
+                culprits = culprits or self._failing_kernels(racing)
+                removed += culprits.values()
+                racing = [e for e in racing if e not in culprits]
         raise DeviceError(
             f"a race of {self._problem.shape} failed {RACE_ATTEMPTS} times: {_described(failure)}"
         ) from failure
 
-    def _culprits(self, entrants: Sequence[Entrant]) -> dict[Entrant, Sampled]:
+    def _failing_libraries(
+        self, entrants: Sequence[Entrant], protocol: str
+    ) -> dict[Entrant, Sampled]:
+        """Libraries that cannot be raced alone, each with how; without cuBLAS there is no race."""
+        failing: dict[Entrant, Sampled] = {}
+        for library in dict.fromkeys(e for e in entrants if e.contender.config is None):
+            self.prepare()
+            try:
+                with self._measuring():
+                    self._device.race([library], protocol, 1)
+            except DeviceUnavailable:
+                raise
+            except DeviceKilled:
+                self._prepared = None
+            except Exception as error:
+                self._forget_after(error)
+                if library.contender.name == "cublas":
+                    raise DeviceError(
+                        f"cuBLAS itself fails on {self._problem.shape}, so nothing can be compared "
+                        f"with it: {_described(error)}"
+                    ) from error
+                failing[library] = _failed(library, error)
+        return failing
+
+    def _failing_kernels(self, entrants: Sequence[Entrant]) -> dict[Entrant, Sampled]:
         """Kernels that fail alone, each with how."""
         alone = {e: self.attempt(e) for e in entrants if e.contender.config is not None}
         return {e: sampled for e, sampled in alone.items() if sampled.state is not TrialState.OK}
 
+    def _forget_after(self, error: Exception) -> None:
+        """A device that only refused still holds the operands; any other is fresh."""
+        if not _is_nobodys(error):
+            self._prepared = None
+
     def _plausible(self, sampled: Sampled) -> Sampled:
         """The same, `implausible` if a sample is not a time this device can reach."""
         checked = sampled.checked()
-        floor = self._problem.shape.flops / (self._problem.sms * PEAK_FLOPS_PER_SM_US)
+        floor = self._problem.shape.flops / (self._problem.sms * PEAK_FLOP_PER_SM_US)
         if checked.state is TrialState.OK and min(checked.samples_us) < floor:
             detail = (
                 f"{min(checked.samples_us):.4g} us is less than the {floor:.4g} us that the tensor "
@@ -162,8 +198,17 @@ class Bench:
             self.measure_seconds += self._clock() - started
 
 
+def _is_nobodys(error: Exception) -> bool:
+    """Whether the device refused for a reason that lies in no candidate, and is whole itself."""
+    return isinstance(error, DeviceError) and not isinstance(error, DeviceTimeout | DeviceCrashed)
+
+
 def _failed(entrant: Entrant, error: Exception | None) -> Sampled:
-    state = TrialState.TIMEOUT if isinstance(error, DeviceTimeout) else TrialState.CRASHED
+    state = TrialState.CRASHED
+    if isinstance(error, DeviceTimeout):
+        state = TrialState.TIMEOUT
+    elif isinstance(error, Exception) and _is_nobodys(error):
+        state = TrialState.UNSTABLE  # a library without an algorithm for this problem
     return Sampled(entrant.contender, state, detail=_described(error))
 
 

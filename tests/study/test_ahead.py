@@ -8,9 +8,9 @@ import pytest
 
 from tuner.config import KernelConfig, KernelVariant
 from tuner.errors import CompileError
-from tuner.search.ahead import Compiled, compiled_ahead
 from tuner.search.space import menu
 from tuner.shape import GemmShape, Problem
+from tuner.study.ahead import Compiled, compiled_ahead
 from tuner.trial import CompileFailure, Cubin, TrialState
 
 MENU = menu(Problem(GemmShape(64, 2112, 7168), 132))[:40]
