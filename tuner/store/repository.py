@@ -67,15 +67,15 @@ class Repository:
         seen = {row.device_key: (row.device_name, row.problem.sms) for row in rows}
         with self.transaction(writes=True) as connection:
             for key, (name, sms) in sorted(seen.items()):
-                _see_device(connection, key, name, sms)
-            _insert_new(connection, measurements, made)
+                see_device(connection, key, name, sms)
+            insert_new(connection, measurements, made)
 
     def finish_shape(self, outcome: ShapeOutcome) -> None:
         """Store how the tuning of one problem ended."""
         row = outcome_row(outcome)
         with self.transaction(writes=True) as connection:
-            _see_device(connection, outcome.device_key, outcome.device_name, outcome.problem.sms)
-            _insert_new(connection, shape_outcomes, [row])
+            see_device(connection, outcome.device_key, outcome.device_name, outcome.problem.sms)
+            insert_new(connection, shape_outcomes, [row])
 
     def start_run(self, run_id: str, command: str, source: Source, device: DeviceIdentity) -> None:
         """Note that `command` began on `device`; a run that is known already stays as it is."""
@@ -92,8 +92,8 @@ class Repository:
             "started_at": datetime.now(UTC),
         }
         with self.transaction(writes=True) as connection:
-            _see_device(connection, device.key, device.name, device.sms)
-            _insert_new(connection, runs, [row])
+            see_device(connection, device.key, device.name, device.sms)
+            insert_new(connection, runs, [row])
 
     def finish_run(self, run_id: str, exit_code: int) -> None:
         """Note how a run ended."""
@@ -197,14 +197,16 @@ class Repository:
             raise store_error(self.location, error) from error
 
 
-def _insert_new(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+def insert_new(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> int:
+    """Add the rows that are not there yet; how many those were."""
     # The same clause, spelled by two dialects of SQLAlchemy.
     dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    connection.execute(dialect.insert(table).on_conflict_do_nothing(), rows)
+    return connection.execute(dialect.insert(table).on_conflict_do_nothing(), rows).rowcount
 
 
-def _see_device(connection: Connection, key: str, name: str, sms: int) -> None:
+def see_device(connection: Connection, key: str, name: str, sms: int) -> None:
+    """Know a device by its key; the first name it was told with stays."""
     # The key says how many SMs there are; a query's budget may be less.
     count = int(told[1]) if (told := re.search(r"-(\d{1,9})sm-", key)) else sms
     row = {"key": key, "name": name, "sms": count, "first_seen_at": datetime.now(UTC)}
-    _insert_new(connection, devices, [row])
+    insert_new(connection, devices, [row])
