@@ -6,7 +6,7 @@ launch may choose). Tuning a shape that reuses a variant compiles nothing.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args, get_origin
 
 from tuner.errors import InvalidConfig
 from tuner.hardware import (
@@ -29,6 +29,8 @@ Schedule = Literal["cooperative", "pingpong"]
 Store = Literal["tma", "direct"]
 Raster = Literal["along_m", "along_n", "hilbert"]
 Eviction = Literal["normal", "first", "last"]
+PROMOTIONS = (0, 64, 128, 256)
+"""Bytes that L2 can be told to fetch at a time; 0 leaves it the default."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -91,6 +93,11 @@ class KernelVariant:
         return rows * SLAB_K * ELEMENT_BYTES * self.slabs_per_stage
 
     @property
+    def ring_bytes(self) -> int:
+        """Stages, their barriers, and the slack that aligns them."""
+        return self.stages * (self.stage_bytes + BARRIER_BYTES) + SMEM_ALIGNMENT_SLACK_BYTES
+
+    @property
     def store_bytes(self) -> int:
         """Shared memory of the epilogue: one or two pieces for each consumer."""
         return self.store_buffers * self.consumers * STORE_PIECE_BYTES
@@ -98,15 +105,13 @@ class KernelVariant:
     @property
     def store_buffers(self) -> int:
         """Two pieces per consumer where they fit beside the ring, so stores overlap; else one."""
-        ring = self.stages * (self.stage_bytes + BARRIER_BYTES) + SMEM_ALIGNMENT_SLACK_BYTES
-        fits = ring + 2 * self.consumers * STORE_PIECE_BYTES <= SMEM_BYTES_PER_BLOCK
-        return 2 if fits else 1
+        pair_bytes = 2 * self.consumers * STORE_PIECE_BYTES
+        return 2 if self.ring_bytes + pair_bytes <= SMEM_BYTES_PER_BLOCK else 1
 
     @property
     def smem_bytes(self) -> int:
         """Dynamic shared memory of one launch, alignment slack included."""
-        ring = self.stages * (self.stage_bytes + BARRIER_BYTES)
-        return ring + self.store_bytes + SMEM_ALIGNMENT_SLACK_BYTES
+        return self.ring_bytes + self.store_bytes
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -115,7 +120,7 @@ class LaunchKnobs:
 
     raster: order in which tiles are handed out; group: tiles across, before the order moves on.
     num_sms: thread blocks to start, at most the SMs of the query.
-    promotion: bytes that L2 fetches at a time for the operands (0, 64, 128 or 256).
+    promotion: bytes that L2 fetches at a time for the operands, one of PROMOTIONS.
     evict_a, evict_b: L2 eviction priority of the operands on WGMMA's M and N side.
     """
 
@@ -171,19 +176,18 @@ class KernelConfig:
         return ", ".join(parts)
 
 
-_CHOICES: dict[str, tuple[object, ...]] = {
-    "split": ("m", "n"),
-    "schedule": ("cooperative", "pingpong"),
-    "store": ("tma", "direct"),
-    "raster": ("along_m", "along_n", "hilbert"),
-    "evict_a": ("normal", "first", "last"),
-    "evict_b": ("normal", "first", "last"),
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    field.name: get_args(field.type)
+    for part in (KernelVariant, LaunchKnobs)
+    for field in fields(part)
+    if get_origin(field.type) is Literal
 }
+"""What each field may be that is chosen by name, in a fixed order."""
 
 
 def _fits(name: str, value: object) -> bool:
     if name == "transposed_store":
         return isinstance(value, bool)
-    if name in _CHOICES:
-        return value in _CHOICES[name]
+    if name in CHOICES:
+        return value in CHOICES[name]
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31

@@ -1,16 +1,17 @@
 """The rules a configuration must keep, each stated once.
 
-The search, the API and the compiler ask here; `kernels/config_checks.cuh` asserts what the kernel
-itself relies on, and a test holds the two together.
+The search, the API and the compiler ask here; `kernels/config_checks.cuh` and
+`kernels/producer.cuh` assert what the kernel itself relies on. A test compiles legal variants drawn
+at random, and another checks that every assertion has its rule here.
 """
 
 from collections.abc import Iterator
 
-from tuner.config import SLAB_K, KernelConfig, KernelVariant, LaunchKnobs
-from tuner.errors import InvalidConfig
+from tuner.config import PROMOTIONS, SLAB_K, KernelConfig, KernelVariant, LaunchKnobs
 from tuner.hardware import (
     MAX_CLUSTER_SIZE,
     MAX_REGISTERS_PER_THREAD,
+    MAX_TMA_BOX_ROWS,
     MAX_WGMMA_N,
     REGISTERS_PER_SM,
     SMEM_BYTES_PER_BLOCK,
@@ -88,6 +89,19 @@ def _extent_faults(v: KernelVariant) -> Iterator[str]:
                 f"{name}={extent} cannot be sliced for multicast among {sharers} thread blocks in "
                 "multiples of 8 rows."
             )
+            continue
+        boxes = operand_boxes(extent, sharers)
+        if extent % (8 * sharers * boxes):
+            yield (
+                f"{name}={extent} needs {boxes} loads of at most {MAX_TMA_BOX_ROWS} rows for each "
+                f"of {sharers} thread blocks; make it a multiple of {8 * sharers * boxes}, so that "
+                "all are alike and of whole 8-row groups."
+            )
+
+
+def operand_boxes(extent: int, sharers: int) -> int:
+    """Loads that a thread block needs for its slice of a tile, which `sharers` blocks share."""
+    return max(-(-extent // (sharers * MAX_TMA_BOX_ROWS)), 1)
 
 
 def _register_faults(v: KernelVariant) -> Iterator[str]:
@@ -137,8 +151,8 @@ def knob_faults(knobs: LaunchKnobs, variant: KernelVariant, sms: int) -> Iterato
         yield f"num_sms={knobs.num_sms} is not a multiple of the cluster size."
     if knobs.group < 1:
         yield f"group must be at least 1, not {knobs.group}."
-    if knobs.promotion not in (0, 64, 128, 256):
-        yield f"promotion must be 0, 64, 128 or 256 bytes, not {knobs.promotion}."
+    if knobs.promotion not in PROMOTIONS:
+        yield f"promotion must be one of {PROMOTIONS} bytes, not {knobs.promotion}."
 
 
 def problem_faults(variant: KernelVariant, problem: Problem) -> Iterator[str]:
@@ -165,12 +179,6 @@ def faults(config: KernelConfig, problem: Problem) -> list[str]:
         *knob_faults(config.knobs, config.variant, problem.sms),
         *problem_faults(config.variant, problem),
     ]
-
-
-def require_legal(config: KernelConfig, problem: Problem) -> None:
-    """Raises: InvalidConfig naming the first broken rule."""
-    for fault in faults(config, problem):
-        raise InvalidConfig(f"{config} cannot run {problem.shape}: {fault}")
 
 
 def k_steps(k: int, variant: KernelVariant) -> int:

@@ -1,6 +1,7 @@
 """Replay: recorded rows through the same study, and nothing that was not recorded."""
 
 import gzip
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -169,6 +170,21 @@ def test_a_recording_that_cannot_be_used_is_named(tmp_path: Path) -> None:
             ReplayDevice(broken)
     with pytest.raises(DeviceUnavailable, match="no recording named 'b300'; shipped are: "):
         ReplayDevice("b300")
+
+
+def test_a_recording_with_one_byte_flipped_anywhere_in_its_data_is_named(tmp_path: Path) -> None:
+    whole = write_recording(tmp_path / "whole.jsonl.gz", ROWS).read_bytes()
+    flipped = tmp_path / "flipped.jsonl.gz"
+    causes = set()
+    # Ten bytes of header may change without harm; all after them are data, checksum or length.
+    for position in range(10, len(whole), len(whole) // 100):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0xFF
+        flipped.write_bytes(damaged)
+        with pytest.raises(DeviceUnavailable, match=r"flipped\.jsonl\.gz cannot be read") as caught:
+            Recording.load(flipped)
+        causes.add(type(caught.value.__cause__))
+    assert zlib.error in causes
 
 
 def test_rows_of_two_kernels_or_of_another_device_are_no_recording() -> None:

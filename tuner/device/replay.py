@@ -7,6 +7,7 @@ same rounds, so that any of them, in any number, are a valid race again.
 
 import gzip
 import time
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from importlib.resources import files
@@ -70,7 +71,7 @@ class Recording:
             data = _packaged(name) if isinstance(source, str) else source.read_bytes()
             text = gzip.decompress(data).decode("utf-8")
             device, rows = read_lines(text.splitlines(), name)
-        except (OSError, EOFError, ValueError, InvalidRow) as error:
+        except (OSError, EOFError, ValueError, zlib.error, InvalidRow) as error:
             raise DeviceUnavailable(f"the recording {name} cannot be read: {error}") from error
         if device is None:
             raise DeviceUnavailable(f"the recording {name} does not say what device it is of.")

@@ -16,7 +16,7 @@ from optuna.distributions import (
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
-from tuner.config import KernelConfig, KernelVariant
+from tuner.config import CHOICES, KernelConfig, KernelVariant
 from tuner.search.outlook import Outlook, nearest_lessons
 from tuner.search.seeds import seeds
 from tuner.search.space import knob_neighbours
@@ -35,22 +35,17 @@ VARIANT_FAILURES = frozenset(
 """States that speak against a variant however it is launched, and whatever the shape."""
 FAILURE = "failure"
 """User attribute of a failed trial: the state of the attempt."""
-_CHOICES: dict[str, tuple[CategoricalChoiceType, ...]] = {
-    "split": ("m", "n"),
-    "schedule": ("cooperative", "pingpong"),
-    "store": ("tma", "direct"),
+_CATEGORIES: dict[str, tuple[CategoricalChoiceType, ...]] = {
+    **CHOICES,
     "transposed_store": (False, True),
-    "raster": ("along_m", "along_n", "hilbert"),
-    "evict_a": ("normal", "first", "last"),
-    "evict_b": ("normal", "first", "last"),
 }
 
 
 def distributions(config: KernelConfig) -> dict[str, BaseDistribution]:
     """Optuna's view of a config's fields. Bounds never depend on the menu, which may grow."""
     return {
-        name: CategoricalDistribution(_CHOICES[name])
-        if name in _CHOICES
+        name: CategoricalDistribution(_CATEGORIES[name])
+        if name in _CATEGORIES
         else IntDistribution(0, MAX_EXTENT)
         for name in config.to_dict()
     }

@@ -10,7 +10,15 @@ from dataclasses import dataclass, replace
 from itertools import product
 from random import Random
 
-from tuner.config import KernelConfig, KernelVariant, LaunchKnobs, Schedule, Split, Store
+from tuner.config import (
+    PROMOTIONS,
+    KernelConfig,
+    KernelVariant,
+    LaunchKnobs,
+    Schedule,
+    Split,
+    Store,
+)
 from tuner.legality import MAX_STAGES, faults, output_pitch, variant_faults
 from tuner.shape import TMA_ROW_MULTIPLE, Problem
 
@@ -65,7 +73,6 @@ RASTERS = (
     *product(("along_m", "along_n"), (1, 2, 4, 8, 16)),
     ("hilbert", 8),  # one entry: a space-filling curve has no group
 )
-PROMOTIONS = (0, 64, 128, 256)
 EVICTIONS = (
     ("normal", "normal"),
     ("first", "normal"),

@@ -8,11 +8,12 @@ rings, then launch knobs, and between shapes; each level explains a share of the
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import erf, log2, pi
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.config import KernelConfig
+from tuner.config import PROMOTIONS, Eviction, KernelConfig, Raster
 from tuner.shape import Problem
 
 Vector = NDArray[np.float64]
@@ -51,9 +52,9 @@ def _knob_features(c: KernelConfig) -> list[float]:
     return [
         k.num_sms / 6,
         log2(k.group) / 2,
-        *(float(k.raster == r) for r in ("along_m", "along_n", "hilbert")),
-        *(float(k.promotion == p) for p in (0, 64, 128, 256)),
-        *(float(side == e) for side in (k.evict_a, k.evict_b) for e in ("normal", "first", "last")),
+        *(float(k.raster == r) for r in get_args(Raster)),
+        *(float(k.promotion == p) for p in PROMOTIONS),
+        *(float(side == e) for side in (k.evict_a, k.evict_b) for e in get_args(Eviction)),
     ]
 
 

@@ -8,7 +8,7 @@ from cuda.bindings import driver
 
 from tuner.config import SLAB_K, STORE_PIECE, KernelVariant
 from tuner.device.cuda.driver import check
-from tuner.hardware import MAX_TMA_BOX_ROWS
+from tuner.legality import operand_boxes
 from tuner.shape import ELEMENT_BYTES
 
 
@@ -23,9 +23,8 @@ class Matrix:
 
 
 def operand_box_rows(extent: int, sharers: int) -> int:
-    """Rows of one load: a block's slice of a tile, in equal boxes of at most 256."""
-    slice_rows = extent // sharers
-    return slice_rows // -(-slice_rows // MAX_TMA_BOX_ROWS)
+    """Rows of one load: a block's slice of a tile, in equal boxes."""
+    return extent // (sharers * operand_boxes(extent, sharers))
 
 
 def store_boxes(variant: KernelVariant) -> tuple[tuple[int, int], tuple[int, int]]:
