@@ -197,11 +197,11 @@ class Repository:
             raise store_error(self.location, error) from error
 
 
-def insert_new(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> int:
-    """Add the rows that are not there yet; how many those were."""
+def insert_new(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Add the rows that are not there yet."""
     # The same clause, spelled by two dialects of SQLAlchemy.
     dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    return connection.execute(dialect.insert(table).on_conflict_do_nothing(), rows).rowcount
+    connection.execute(dialect.insert(table).on_conflict_do_nothing(), rows)
 
 
 def see_device(connection: Connection, key: str, name: str, sms: int) -> None:
