@@ -1,12 +1,15 @@
 """`tuner db` and `tuner doctor`: what is wrong, and what to do."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Cli, lines
+from tests.device.fake import H200, FakeDevice, Faults
 from tuner.cli import doctor
+from tuner.errors import DeviceError
 
 
 def test_upgrade_makes_the_tables_and_then_finds_nothing_to_do(cli: Cli, database: Path) -> None:
@@ -62,6 +65,53 @@ def test_doctor_without_a_gpu_finds_the_rest_in_order_and_ends_with_code_4(
     assert "a variant compiled" in lines(ended.out, "ok       compiler ")[0]
     assert f"{tmp_path / 'cache'}: " in lines(ended.out, "ok       cache ")[0]
     assert "none yet at" in lines(ended.out, "note     database ")[0]
+
+
+class Opens:
+    """What a process that opens `cuda:0` finds, and why it opens nothing else."""
+
+    def __init__(self, factory: "partial[object]") -> None:
+        (self.index,) = factory.args
+
+    def __enter__(self) -> FakeDevice:
+        if self.index > 0:
+            raise DeviceError(f"there is no GPU {self.index}; this machine has 1.")
+        return FakeDevice(Faults())
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing was opened."""
+
+
+@pytest.mark.parametrize(
+    ("shown", "told"),
+    [
+        (
+            1,
+            [
+                "note     gpu       CUDA shows 1 of 2 GPUs; CUDA_VISIBLE_DEVICES says which",
+                "ok       gpu       cuda:0 NVIDIA H200 (sm90-132sm-141gb), driver 580.95, "
+                "cuBLAS 13.1.0.3",
+            ],
+        ),
+        (0, ["problem  gpu       CUDA shows 0 of 2 GPUs; CUDA_VISIBLE_DEVICES says which"]),
+        (
+            2,
+            [
+                "ok       gpu       cuda:0 NVIDIA H200 (sm90-132sm-141gb), driver 580.95, "
+                "cuBLAS 13.1.0.3",
+                "problem  gpu       cuda:1: there is no GPU 1; this machine has 1.",
+            ],
+        ),
+    ],
+)
+def test_doctor_opens_the_gpus_that_cuda_shows_and_says_that_some_are_hidden(
+    shown: int, told: list[str], cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.device.cuda.cuda_devices", lambda: [H200, H200])
+    monkeypatch.setattr(doctor, "cuda_count", lambda: shown)
+    monkeypatch.setattr("tuner.device.process.DeviceProcess", Opens)
+    found = cli("doctor").out.splitlines()
+    assert [line.rstrip() for line in found if line.split()[1] == "gpu"] == told
 
 
 @pytest.mark.usefixtures("no_gpu")

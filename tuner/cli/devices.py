@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.errors import DeviceUnavailable, TunerError
+from tuner.errors import DeviceError, DeviceUnavailable, TunerError
 
 if TYPE_CHECKING:
     from tuner.store.repository import StoredDevice
@@ -76,6 +76,26 @@ def why_no_gpu() -> str | None:
     except TunerError as error:
         return str(error)
     return None
+
+
+def cuda_count() -> int:
+    """GPUs that CUDA shows to this process: `cuda:N` counts among these, and not among all that
+    NVML lists, of which CUDA_VISIBLE_DEVICES may hide some. Makes no context.
+
+    Raises: DeviceError if CUDA cannot say.
+    """
+    from cuda.bindings import driver
+
+    from tuner.device.cuda.driver import check
+
+    try:
+        begun = driver.cuInit(0)
+    except RuntimeError as error:  # there is no libcuda
+        raise DeviceError(f"CUDA cannot be used ({error}).") from error
+    if begun[0] == driver.CUresult.CUDA_ERROR_NO_DEVICE:
+        return 0
+    check(begun)
+    return int(check(driver.cuDeviceGetCount()))
 
 
 def resolve_stored(stored: "Sequence[StoredDevice]", name: str | None) -> "StoredDevice":

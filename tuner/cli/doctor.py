@@ -12,7 +12,7 @@ import typer
 
 from tuner import __version__
 from tuner.cli import console, exits
-from tuner.cli.devices import WAYS_ON, why_no_gpu
+from tuner.cli.devices import WAYS_ON, cuda_count, why_no_gpu
 from tuner.cli.formats import plural
 from tuner.cli.options import DatabaseOption, JsonOption, settings
 from tuner.errors import TunerError
@@ -77,7 +77,7 @@ def packages(chosen: Settings) -> Iterator[Finding]:
 
 
 def gpu(chosen: Settings) -> Iterator[Finding]:
-    """Is there a Hopper GPU, and does it open?"""
+    """Do the GPUs that CUDA shows open? At least one must be there."""
     del chosen
     if reason := why_no_gpu():
         yield Finding("gpu", "problem", f"no usable GPU: {reason} {WAYS_ON}")
@@ -87,12 +87,20 @@ def gpu(chosen: Settings) -> Iterator[Finding]:
     from tuner.device.cuda import cuda_devices, open_cuda
     from tuner.device.process import DeviceProcess
 
-    for index, listed in enumerate(cuda_devices()):
+    try:
+        listed, count = len(cuda_devices()), cuda_count()
+    except TunerError as error:
+        yield Finding("gpu", "problem", f"no usable GPU: {error} {WAYS_ON}")
+        return
+    if count < listed:
+        told = f"CUDA shows {count} of {plural(listed, 'GPU')}; CUDA_VISIBLE_DEVICES says which"
+        yield Finding("gpu", "note" if count else "problem", told)
+    for index in range(count):
         try:
             with DeviceProcess(partial(open_cuda, index)) as device:
                 found = device.identify()
         except TunerError as error:
-            yield Finding("gpu", "problem", f"cuda:{index} {listed.name}: {error}")
+            yield Finding("gpu", "problem", f"cuda:{index}: {error}")
         else:
             yield Finding(
                 "gpu",
