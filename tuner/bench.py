@@ -4,7 +4,7 @@ The rows keep every round, so that each ratio can be computed again: ratio = med
 baseline / ours within the round.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from tuner.config import KernelConfig, KernelVariant
 from tuner.device.attempts import Attempts
+from tuner.device.origin import Origin
 from tuner.device.protocol import Device, Entrant
 from tuner.errors import DeviceError, DeviceUnavailable, DoesNotFit, InvalidConfig
 from tuner.lookup import Answer
@@ -27,6 +28,7 @@ from tuner.trial import (
     Cubin,
     Measurement,
     Sampled,
+    ShapeOutcome,
     Source,
     Toolchain,
     TrialState,
@@ -63,6 +65,8 @@ class Answers(Protocol):
         current: Toolchain | None = None,
     ) -> Answer | None: ...
 
+    def latest_outcome(self, problem: Problem, device_key: str) -> ShapeOutcome | None: ...
+
     def add(self, rows: Sequence[Measurement], /) -> None: ...
 
 
@@ -91,6 +95,7 @@ class Terms:
     keep: bool = True
     source: Source = "measured"
     run_id: str = ""
+    worker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,7 @@ class Raced:
 
     rounds: by the names of the evidence format: `tuned`, `cublas`, `cublas_again`,
         `cublaslt_best`, `article`.
+    trials: configs that the latest search of the shape tried; None if none was stored.
     """
 
     problem: Problem
@@ -108,6 +114,7 @@ class Raced:
     rounds: Mapping[str, Sequence[float]] = field(default_factory=dict)
     algorithm: str | None = None
     conditions: Mapping[str, Any] = field(default_factory=dict)
+    trials: int | None = None
 
     def median_us(self, contender: str) -> float | None:
         samples = self.rounds.get(contender)
@@ -135,6 +142,7 @@ class Raced:
             "k": shape.k,
             "d": self.problem.d,
             "sms": self.problem.sms,
+            "trials": self.trials,
             "tuned_us": self.median_us("tuned"),
             "tuned_plain_us": self.median_us("tuned"),
             "cublas_us": self.median_us("cublas"),
@@ -151,22 +159,6 @@ class Raced:
             "conditions": dict(self.conditions),
             "rounds": {name: list(samples) for name, samples in self.rounds.items()},
         }
-
-
-def bench(
-    problems: Iterable[Problem],
-    tools: Tools,
-    terms: Terms,
-    on_raced: Callable[[Raced], None] | None = None,
-) -> list[Raced]:
-    """Race every problem; one that cannot be raced says why and the others go on."""
-    results = []
-    for problem in problems:
-        raced = race(problem, tools, terms)
-        results.append(raced)
-        if on_raced:
-            on_raced(raced)
-    return results
 
 
 def geometric_mean(raced: Iterable[Raced], baseline: str) -> float | None:
@@ -198,6 +190,7 @@ def race(problem: Problem, tools: Tools, terms: Terms) -> Raced:
         return Raced(problem, BenchState.FAILED, str(failed), ours)
     if terms.keep:
         tools.answers.add(_rows(problem, sampled, tools, terms))
+    tuned = tools.answers.latest_outcome(problem, device_key)
     return Raced(
         problem,
         BenchState.RACED,
@@ -205,6 +198,7 @@ def race(problem: Problem, tools: Tools, terms: Terms) -> Raced:
         rounds=_rounds(problem, ours, sampled, terms),
         algorithm=_one(sampled, Contender("cublaslt")).contender.algorithm,
         conditions=asdict(_one(sampled, Contender("kernel", ours)).conditions),
+        trials=tuned.trials if tuned else None,
     )
 
 
@@ -272,23 +266,13 @@ def _rows(
     problem: Problem, sampled: Sequence[Sampled], tools: Tools, terms: Terms
 ) -> list[Measurement]:
     """The race as it is stored; contenders that raced twice are two rows."""
-    identity, race_id = tools.device.identify(), uuid4().hex
-    toolchain = tools.compiler.toolchain()
-    return [
-        Measurement(
-            problem=problem,
-            device_key=identity.key,
-            device_name=identity.name,
-            protocol=terms.protocol,
-            contender=one.contender,
-            toolchain=toolchain,
-            state=one.state,
-            samples_us=one.samples_us,
-            detail=one.detail,
-            conditions=one.conditions,
-            source=terms.source,
-            run_id=terms.run_id,
-            race=race_id,
-        )
-        for one in sampled
-    ]
+    origin = Origin(
+        problem,
+        tools.device.identify(),
+        tools.compiler.toolchain(),
+        terms.source,
+        terms.run_id,
+        terms.worker,
+    )
+    race_id = uuid4().hex
+    return [origin.row(one, terms.protocol, race_id) for one in sampled]

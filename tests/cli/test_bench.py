@@ -11,6 +11,8 @@ import pytest
 from benchmarks.render import render
 from tests.cli.conftest import Cli, lines, use_fake
 from tests.device.fake import H200, Faults
+from tuner.cli import provenance
+from tuner.cli.provenance import Commit
 from tuner.config import KernelConfig
 from tuner.search.space import article_config
 from tuner.shape import GemmShape, Problem
@@ -31,15 +33,16 @@ def tuned(cli: Cli, shape_file: Write, fake_gpu: Faults) -> Path:
 
 
 def test_evidence_holds_every_round_and_all_that_is_needed_to_judge_it(
-    cli: Cli, tuned: Path, tmp_path: Path
+    cli: Cli, tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(provenance, "commit_of_package", lambda: "unknown")
     out = tmp_path / "evidence.json"
     arguments = ["bench", "--shapes", tuned, "--device", "cuda:0", "--article", "--json", out]
     ended = cli(*arguments, "--rounds", 9, "--commit", "abc123")
-    assert (ended.code, f"Evidence: {out} (commit abc123)" in ended.out) == (0, True)
+    assert (ended.code, f"Evidence: {out} (commit abc123, as stated)" in ended.out) == (0, True)
     body = json.loads(out.read_text())
     assert body["command"].startswith(f"tuner bench --shapes {tuned} --device cuda:0 --article")
-    assert body["commit"] == "abc123"
+    assert (body["commit"], body["commit_from"]) == ("abc123", "stated")
     assert body["device"]["key"] == "sm90-132sm-141gb"
     assert body["driver"] == H200.driver
     assert body["toolchain"]["nvrtc"] == "13.0.88"
@@ -49,6 +52,7 @@ def test_evidence_holds_every_round_and_all_that_is_needed_to_judge_it(
         (2560, 4096, 1024),
     ]
     for row in body["rows"]:
+        assert row["trials"] == 6
         rounds = row["rounds"]
         assert set(rounds) == {"tuned", "cublas", "cublas_again", "cublaslt_best", "article"}
         assert {len(samples) for samples in rounds.values()} == {9}
@@ -60,7 +64,30 @@ def test_evidence_holds_every_round_and_all_that_is_needed_to_judge_it(
         KernelConfig.from_dict(row["config"])
 
 
-def test_evidence_renders_into_the_results_table(cli: Cli, tuned: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("git_says", "stated", "commit"),
+    [
+        ("0123abcd", None, Commit("0123abcd")),
+        ("0123abcd", "0123", Commit("0123abcd")),
+        ("0123abcd", "4567", Commit("4567", stated=True)),
+        ("unknown", "4567", Commit("4567", stated=True)),
+        ("0123abcd-dirty", None, Commit("0123abcd-dirty")),
+        ("0123abcd-dirty", "4567", Commit("4567-dirty", stated=True)),
+        ("0123abcd-dirty", "4567-dirty", Commit("4567-dirty", stated=True)),
+        ("unknown", None, Commit("unknown")),
+    ],
+)
+def test_commit_is_what_git_says_or_marked_as_stated_and_never_hides_changed_files(
+    git_says: str, stated: str | None, commit: Commit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provenance, "commit_of_package", lambda: git_says)
+    assert provenance.commit_measured(stated) == commit
+
+
+def test_evidence_renders_into_the_results_table(
+    cli: Cli, tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provenance, "commit_of_package", lambda: "unknown")
     out = tmp_path / "evidence.json"
     arguments = ["bench", "--shapes", tuned, "--device", "cuda:0", "--article", "--json", out]
     assert cli(*arguments, "--commit", "abc123").code == 0

@@ -22,7 +22,7 @@ from tuner.cli.options import (
     settings,
     shape_paths,
 )
-from tuner.cli.provenance import commit_of_package
+from tuner.cli.provenance import commit_measured, this_worker
 from tuner.shape import Problem
 from tuner.shape_files import read_shape_files
 
@@ -36,7 +36,8 @@ def bench(
     protocol: Annotated[
         RaceProtocol,
         typer.Option(
-            help="hot: the card at its power limit. cool: idle gaps, so that clocks stay high."
+            help="hot: products back to back, so that large ones meet the power limit. cool: idle "
+            "gaps, so that clocks stay high."
         ),
     ] = RaceProtocol.HOT,
     rounds: Annotated[int, typer.Option(min=2, help="Rounds of each race.")] = 50,
@@ -58,7 +59,9 @@ def bench(
     ] = None,
     commit: Annotated[
         str | None,
-        typer.Option(help="The commit that is measured. Default: what git says of this package."),
+        typer.Option(
+            help="The commit that is measured, where git cannot say; it is marked as stated."
+        ),
     ] = None,
 ) -> None:
     """Race each shape's stored config against cuBLAS and the best cuBLASLt algorithm.
@@ -94,6 +97,7 @@ def bench(
             keep=isinstance(where, Cuda),
             source=found.source,
             run_id=uuid4().hex,
+            worker=this_worker(),
         )
         races = race_shapes(
             [Problem(shape, identity.sms, d=d.layout) for shape in listing.shapes],
@@ -105,12 +109,11 @@ def bench(
     if json_out and races.results:
         out = json_out if races.complete else json_out.with_name(json_out.name + ".partial")
         command = command_line(context)
-        made_from = commit or commit_of_package()
-        evidence.write(
-            out,
-            evidence.document(races.results, terms, identity, toolchain, command, made_from),
-        )
-        typer.echo(f"Evidence: {out} (commit {made_from})")
+        made_from = commit_measured(commit)
+        origin = evidence.origin(command, made_from, identity, toolchain)
+        evidence.write(out, evidence.document(origin, races.results, terms))
+        told = f"{made_from.name}, as stated" if made_from.stated else made_from.name
+        typer.echo(f"Evidence: {out} (commit {told})")
     if races.ended_by:
         typer.echo(str(races.ended_by), err=True)
     raise typer.Exit(races.exit_code)

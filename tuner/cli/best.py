@@ -36,8 +36,8 @@ def best(
     protocol: Annotated[
         RaceProtocol | None,
         typer.Option(
-            help="Rank by one protocol: hot (the card at its power limit) or cool (idle gaps "
-            "between products). Default: both count."
+            help="Rank by one protocol: hot (products back to back) or cool (idle gaps between "
+            "them). Default: both count."
         ),
     ] = None,
     db: DatabaseOption = None,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.bench import BenchState, Raced, Terms
+from tuner.cli.provenance import Commit
 from tuner.errors import TunerError
 from tuner.hardware import DeviceIdentity
 from tuner.trial import Toolchain
@@ -16,18 +17,17 @@ class CannotWrite(TunerError):
     """The evidence has nowhere to go."""
 
 
-def document(
-    results: Sequence[Raced],
-    terms: Terms,
-    device: DeviceIdentity,
-    toolchain: Toolchain,
-    command: str,
-    commit: str,
+def origin(
+    command: str, commit: Commit, device: DeviceIdentity, toolchain: Toolchain
 ) -> dict[str, Any]:
-    """Everything needed to judge the rows, and the rows with every round."""
+    """What every file of evidence says of where it comes from.
+
+    commit_from: `git`, or `stated` where only a person says so.
+    """
     return {
         "command": command,
-        "commit": commit,
+        "commit": commit.name,
+        "commit_from": "stated" if commit.stated else "git",
         "device": {"name": device.name, "key": device.key, "sms": device.sms, "uuid": device.uuid},
         "driver": device.driver,
         "toolchain": {
@@ -35,6 +35,13 @@ def document(
             "nvrtc": toolchain.nvrtc_version,
             "cublas": device.cublas_version,
         },
+    }
+
+
+def document(origin: dict[str, Any], results: Sequence[Raced], terms: Terms) -> dict[str, Any]:
+    """Everything needed to judge the rows, and the rows with every round."""
+    return {
+        **origin,
         "protocol": terms.protocol,
         "ranked_by": terms.ranked_by or "hot and cool",
         "source": terms.source,

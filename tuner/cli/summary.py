@@ -1,13 +1,12 @@
 """What a run leaves on the screen: the table, the counts, and what to do next."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from tuner.cli import exits
 from tuner.cli.formats import (
     CONFIG_LEGEND,
     confidence,
@@ -26,11 +25,6 @@ LEGEND = (
 )
 
 Result = tuple[ShapeOutcome, Answer | None]
-
-
-def exit_code_of(results: Iterable[Result]) -> int:
-    """Whether every shape has a config."""
-    return exits.DONE if all(answer for _, answer in results) else exits.PARTIAL
 
 
 def print_table(console: Console, results: Sequence[Result]) -> None:

@@ -1,7 +1,5 @@
 """A run from its first shape to its last, or to what ended it: nothing finished is lost."""
 
-import os
-import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ from rich.console import Console
 from tuner.cli import exits
 from tuner.cli.opening import Opened
 from tuner.cli.progress import shown_on
+from tuner.cli.provenance import this_worker
 from tuner.cli.summary import Result
 from tuner.errors import StoreError, TunerError
 from tuner.hardware import DeviceIdentity
@@ -65,7 +64,7 @@ def tune_shapes(
         repository,
         run_id,
         opened.source,
-        worker=f"{socket.gethostname()}:{os.getpid()}",
+        worker=this_worker(),
         menu=opened.menu,
     )
     ended_by: TunerError | None = None
