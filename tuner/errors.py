@@ -12,6 +12,7 @@
     │   │   └── DeviceKilled    somebody else killed it; the candidate is not to blame
     │   └── DeviceUnavailable   it cannot be opened: nothing can be measured
     └── StoreError          the database cannot be used; it was left untouched
+        └── StoreUnavailable    it cannot be used now: it is busy, restarting or full
 
 A message is a sentence: subject, limit, what to do next.
 """
@@ -63,3 +64,7 @@ class DeviceUnavailable(DeviceError):
 
 class StoreError(TunerError):
     """The database cannot be used."""
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be used at the moment; the same call may succeed later."""
