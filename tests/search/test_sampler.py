@@ -230,7 +230,7 @@ Rule = Callable[[KernelConfig], bool]
 @pytest.mark.parametrize(
     ("extents", "rule"),
     [
-        ((4096, 4096, 4096), lambda c: c.variant.block_m * c.variant.block_n >= 128 * 128),
+        ((4096, 4096, 4096), lambda c: c.variant.block_m * c.variant.block_n >= 128 * 112),
         ((512, 512, 512), lambda c: c.variant.block_m * c.variant.block_n <= 128 * 64),
         ((16, 4096, 14336), lambda c: c.variant.transposed_store),
         ((4096, 2112, 7168), lambda c: c.variant.block_n == 176),

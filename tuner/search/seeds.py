@@ -1,92 +1,91 @@
 """A first guess of how long a config takes, and where a search should begin.
 
-The model counts, per tile, the cycles of whatever limits it (tensor cores, their reads of shared
-memory, L2, or the latency that the ring must hide), adds barriers and the epilogue, and multiplies
-by the tiles that the busiest multiprocessor runs. Its constants are round figures of an H200 under
-load; it only ranks, and the search corrects it as measurements arrive.
+The model counts, per tile, the cycles of whatever limits it (tensor cores, L2, or the latency that
+the ring must hide), adds the epilogue, and multiplies by the tiles that the busiest multiprocessor
+runs. Its constants are fitted by `benchmarks/fit_model.py` on recorded hot races of an H200; it
+only ranks, and the search corrects it as measurements arrive.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import islice, zip_longest
+from dataclasses import dataclass
+from itertools import islice
 from math import log
 
-from tuner.config import SLAB_K, KernelConfig, Schedule
+from tuner.config import SLAB_K, KernelConfig, KernelVariant, Schedule
 from tuner.legality import k_steps
 from tuner.search.space import article_config, tile_grid
 from tuner.shape import ELEMENT_BYTES, Problem
 from tuner.trial import PROTOCOL_HOT, Measurement, TrialState
 
-CLOCK_MHZ = 1600.0
-"""SM clock at the power limit."""
 SMEM_BYTES_PER_CYCLE = 128
 """Shared memory of one SM."""
-L2_BYTES_PER_CYCLE = 60.0
-"""What L2 gives one SM when all ask; multicast data counts once per cluster."""
 DRAM_BYTES_PER_US = 4.3e6
+"""A large copy on an H200, bytes read plus bytes written."""
 DRAM_BYTES_PER_CYCLE_PER_SM = 40.0
-"""The most one SM draws from memory: few thread blocks cannot use all of it."""
-LOAD_LATENCY_CYCLES = 1100.0
-BARRIER_CYCLES = 45.0
-STORE_BYTES_PER_CYCLE = 40.0
-EPILOGUE_CYCLES = 700.0
-LAUNCH_US = 2.0
-CLUSTER_CYCLES = 60.0
-"""Cost per stage of waiting for the slowest thread block of a cluster."""
+"""A guess: the most one SM draws from memory; few thread blocks cannot use all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """Constants of the model, fitted together; alone none is a measurement of its name.
+
+    overlap: share of a ping-pong tile's mainloop and epilogue that is not hidden behind the other
+        warpgroup's. sharpness: how nearly the largest of a stage's limits decides alone.
+    """
+
+    clock_mhz: float = 1506.0
+    l2_bytes_per_cycle: float = 108.0
+    load_latency_cycles: float = 2214.0
+    store_bytes_per_cycle: float = 28.5
+    epilogue_cycles: float = 265.0
+    launch_us: float = 1.06
+    cluster_cycles: float = 24.5
+    sharpness: float = 6.9
+    overlap: float = 0.81
+
+
+H200 = CostModel()
 
 Tile = tuple[int, int, Schedule]
-PROVEN_TILES: tuple[Tile, ...] = (
-    (128, 128, "pingpong"),
-    (128, 192, "pingpong"),
-    (192, 176, "cooperative"),
-    (128, 256, "cooperative"),
-    (64, 128, "pingpong"),
-    (128, 144, "pingpong"),
-)
-"""Tiles that won under load although a model of cycles alone ranks them lower: power decides."""
 WINNERS_PER_SHAPE = 2
 
 
-def estimate_us(problem: Problem, config: KernelConfig) -> float:
+def estimate_us(problem: Problem, config: KernelConfig, model: CostModel = H200) -> float:
     """Modelled time of one launch in µs; meant for ranking configs of one problem."""
     v = config.variant
     tiles_m, tiles_n = tile_grid(problem, v)
     tiles = tiles_m * tiles_n
     blocks = max(min(config.knobs.num_sms, tiles), 1)
     rounds = -(-tiles // blocks)
-    steps = k_steps(problem.shape.k, v)
 
-    step = _step_cycles(config)
-    mainloop = steps * step
+    mainloop = k_steps(problem.shape.k, v) * _step_cycles(v, model)
     stored = v.block_m * v.block_n * ELEMENT_BYTES
-    epilogue = EPILOGUE_CYCLES + stored / STORE_BYTES_PER_CYCLE
+    epilogue = model.epilogue_cycles + stored / model.store_bytes_per_cycle
     if v.schedule == "pingpong":  # one group multiplies while the other stores
-        per_tile = max(mainloop, (mainloop + epilogue) / 2)
-        compute = rounds * per_tile + epilogue
+        compute = rounds * max(mainloop, (mainloop + epilogue) * model.overlap) + epilogue
     else:
         compute = rounds * (mainloop + epilogue)
-    compute += LOAD_LATENCY_CYCLES
+    compute += model.load_latency_cycles
 
     memory_us = problem.shape.operand_bytes / DRAM_BYTES_PER_US
-    drawn = blocks * DRAM_BYTES_PER_CYCLE_PER_SM * CLOCK_MHZ
+    drawn = blocks * DRAM_BYTES_PER_CYCLE_PER_SM * model.clock_mhz
     memory_us = max(memory_us, problem.shape.operand_bytes / drawn)
-    return LAUNCH_US + max(compute / CLOCK_MHZ, memory_us) + 0.1 * memory_us
+    return model.launch_us + max(compute / model.clock_mhz, memory_us) + 0.1 * memory_us
 
 
-def _step_cycles(config: KernelConfig) -> float:
+def _step_cycles(v: KernelVariant, model: CostModel) -> float:
     """Cycles of one stage on one multiprocessor."""
-    v = config.variant
     slab_rows = SLAB_K * ELEMENT_BYTES
     # One m64nNk16 reads A (64 rows) and B (N rows) of 32 bytes and takes N/2 tensor cycles.
     wgmma = max(v.consumer_n / 2, (64 + v.consumer_n) * 32 / SMEM_BYTES_PER_CYCLE)
     per_tile = v.block_m * v.block_n // (64 * v.consumer_n)
     tensor = per_tile * wgmma * (SLAB_K // 16) * v.slabs_per_stage
     shared_rows = v.block_m / v.cluster_n + v.block_n / v.cluster_m
-    l2 = shared_rows * slab_rows * v.slabs_per_stage / L2_BYTES_PER_CYCLE
-    latency = LOAD_LATENCY_CYCLES / v.stages
-    waiting = BARRIER_CYCLES + (CLUSTER_CYCLES if v.cluster_size > 1 else 0.0)
-    # Limits overlap imperfectly: two that are close cost more than the larger alone.
-    busiest = (tensor**4 + l2**4 + latency**4) ** 0.25
-    return float(busiest + waiting)
+    l2 = shared_rows * slab_rows * v.slabs_per_stage / model.l2_bytes_per_cycle
+    latency = model.load_latency_cycles / v.stages
+    power = model.sharpness
+    busiest = (tensor**power + l2**power + latency**power) ** (1 / power)
+    return float(busiest + (model.cluster_cycles if v.cluster_size > 1 else 0.0))
 
 
 def ranked(problem: Problem, configs: Iterable[KernelConfig]) -> list[KernelConfig]:
@@ -103,7 +102,7 @@ def seeds(
     """Up to `count` configs to measure first, all of them different.
 
     The published configuration, what won on neighbouring shapes (as far as it is a candidate
-    here), then in turn the best modelled candidate of each tile and of each `PROVEN_TILES`.
+    here), then the best modelled candidate of each tile.
     neighbours: best first; only their variants count, launched with this problem's defaults.
     """
     ordered = ranked(problem, candidates)
@@ -111,14 +110,10 @@ def seeds(
     best_of_tile: dict[Tile, KernelConfig] = {}
     for config in ordered:
         best_of_tile.setdefault(_tile(config), config)
-    proven = [best_of_tile[t] for t in PROVEN_TILES if t in best_of_tile]
-    modelled = list(best_of_tile.values())
-    in_turn = (c for pair in zip_longest(modelled, proven) for c in pair if c is not None)
-
     article = article_config(problem)
     first = [article] if article.variant in by_variant else []
     known = (by_variant[c.variant] for c in neighbours if c.variant in by_variant)
-    return list(dict.fromkeys([*first, *islice(known, count // 2), *in_turn]))[:count]
+    return list(dict.fromkeys([*first, *islice(known, count // 2), *best_of_tile.values()]))[:count]
 
 
 def _tile(config: KernelConfig) -> Tile:

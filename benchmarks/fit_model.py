@@ -1,0 +1,124 @@
+"""Fit the search's analytic model to a recording: `python -m benchmarks.fit_model`.
+
+Minimises, over the recorded hot races, how far modelled times scatter around measured ones among
+the fast configs, and how slow the configs are that the model ranks first. Prints the constants for
+`tuner/search/seeds.py`, and for each shape the regret of the model's first 8 and 16 configs: with
+all shapes fitted, with the constants in use, and with that shape left out of the fit.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, fields
+from math import exp, log, sqrt
+from random import Random
+from statistics import fmean, median
+
+from tuner.config import KernelConfig
+from tuner.device.replay import Recording
+from tuner.search.seeds import H200, CostModel, estimate_us
+from tuner.shape import Problem
+from tuner.trial import PROTOCOL_HOT
+
+BOUNDS: Mapping[str, tuple[float, float]] = {
+    "clock_mhz": (1000, 1980),
+    "l2_bytes_per_cycle": (30, 150),
+    "load_latency_cycles": (200, 4000),
+    "store_bytes_per_cycle": (8, 200),
+    "epilogue_cycles": (0, 4000),
+    "launch_us": (0.5, 5),
+    "cluster_cycles": (0, 400),
+    "sharpness": (1.2, 10),
+    "overlap": (0.5, 1),
+}
+START = CostModel(1600, 60, 1100, 40, 700, 2, 60, 4, 0.5)
+"""Round figures from before anything was recorded, so that a shape left out is truly unseen."""
+NEAR = 0.2
+"""Configs this much slower than the best weigh 1/e: the model is for finding fast ones."""
+FIRST = 12
+Times = Mapping[Problem, Sequence[tuple[KernelConfig, float]]]
+
+
+def recorded_times(name: str) -> Times:
+    """Median µs of every config in the recorded hot race of each shape."""
+    recording = Recording.load(name)
+    return {
+        problem: [
+            (row.contender.config, median(row.samples_us))
+            for row in recording.race(problem, PROTOCOL_HOT)
+            if row.contender.config is not None and row.samples_us
+        ]
+        for problem in recording.problems()
+    }
+
+
+def order(
+    problem: Problem, times: Sequence[tuple[KernelConfig, float]], model: CostModel
+) -> list[float]:
+    """Measured µs in the order in which the model ranks the configs."""
+    return [us for _, us in sorted(times, key=lambda t: (estimate_us(problem, t[0], model), t[0]))]
+
+
+def regret(
+    problem: Problem, times: Sequence[tuple[KernelConfig, float]], model: CostModel, count: int
+) -> float:
+    """How much slower, in %, the best of the model's first `count` is than the best recorded."""
+    ranked = order(problem, times, model)
+    return 100 * (min(ranked[:count]) / min(ranked) - 1)
+
+
+def loss(times: Times, model: CostModel) -> float:
+    """Scatter of the residuals, a little of their mean, and the slowness of what ranks first."""
+    total = 0.0
+    for problem, rows in times.items():
+        best = min(us for _, us in rows)
+        weights = [exp(-(us / best - 1) / NEAR) for _, us in rows]
+        residuals = [log(estimate_us(problem, c, model) / us) for c, us in rows]
+        mean = sum(w * r for w, r in zip(weights, residuals, strict=True)) / sum(weights)
+        spread = sum(w * (r - mean) ** 2 for w, r in zip(weights, residuals, strict=True))
+        first = fmean(us / best - 1 for us in order(problem, rows, model)[:FIRST])
+        total += sqrt(spread / sum(weights)) + 0.05 * abs(mean) + 0.15 * first
+    return total
+
+
+def fit(times: Times, steps: int, seed: int) -> CostModel:
+    """A random search from `START`, in steps that get smaller."""
+    random = Random(seed)
+    best, lowest = START, loss(times, START)
+    for step in range(steps):
+        scale = 0.25 * 0.5 ** (4 * step // steps)
+        changed = []
+        for field, value in zip(fields(CostModel), astuple(best), strict=True):
+            low, high = BOUNDS[field.name]
+            if random.random() < 0.35:
+                value += random.gauss(0, scale * (high - low))
+            changed.append(min(max(value, low), high))
+        tried = CostModel(*changed)
+        if (found := loss(times, tried)) < lowest:
+            best, lowest = tried, found
+    return best
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    arguments.add_argument("--recording", default="h200")
+    arguments.add_argument("--steps", type=int, default=1500)
+    arguments.add_argument("--seed", type=int, default=0)
+    chosen = arguments.parse_args()
+    times = recorded_times(chosen.recording)
+    fitted = fit(times, chosen.steps, chosen.seed)
+    for field in fields(CostModel):
+        used = getattr(H200, field.name)
+        print(f"{field.name}: {getattr(fitted, field.name):.4g} (in use {used:g})")
+    print("regret in % of the first 8 and 16 configs: in use | fitted | fitted without the shape")
+    for problem, rows in times.items():
+        others = {p: r for p, r in times.items() if p != problem}
+        without = fit(others, chosen.steps // 2, chosen.seed)
+        shown = " | ".join(
+            f"{regret(problem, rows, model, 8):5.2f} {regret(problem, rows, model, 16):5.2f}"
+            for model in (H200, fitted, without)
+        )
+        print(f"{problem.shape!s:>16}: {shown}")
+
+
+if __name__ == "__main__":
+    main()
