@@ -2,7 +2,8 @@
 
 Runs memcheck and racecheck over configs of different kinds on a small shape, each in a process of
 its own, and first over builds with a planted race, and with a fence or a barrier taken out, to see
-what the tool would notice. (`product` says whether the output of such a build was still right.)
+what the tool would notice. (`product` says whether the output of such a build was still right, or
+that the launch ended before that was looked at.)
 """
 
 import argparse
@@ -13,15 +14,13 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import cupy
-from cuda.bindings import driver
-
+from tuner.cli import evidence
+from tuner.cli.devices import Cuda
+from tuner.cli.opening import opened
+from tuner.cli.provenance import commit_measured
 from tuner.compiler.pool import CompilePool
-from tuner.compiler.source import TranslationUnit, kernel_hash, render
+from tuner.compiler.source import TranslationUnit, render
 from tuner.config import KernelConfig, KernelVariant, LaunchKnobs
-from tuner.device.cuda.driver import Functions, check
-from tuner.device.cuda.launch import Launch
-from tuner.device.cuda.operands import allocate, output, poison
 from tuner.shape import GemmShape, Problem
 from tuner.trial import Cubin
 
@@ -76,7 +75,14 @@ def damaged(what: str, variant: KernelVariant) -> TranslationUnit:
 
 
 def launch_once(path: str, kind: str) -> None:
-    """What the sanitizer watches: one launch, and nothing else of ours."""
+    """What the sanitizer watches: one launch, and nothing else of ours. Exits 1 if it is wrong."""
+    import cupy
+    from cuda.bindings import driver
+
+    from tuner.device.cuda.driver import Functions, check
+    from tuner.device.cuda.launch import Launch
+    from tuner.device.cuda.operands import allocate, output, poison
+
     variant = KINDS[kind]
     cupy.cuda.Device(0).use()
     cupy.cuda.runtime.free(0)
@@ -93,7 +99,9 @@ def launch_once(path: str, kind: str) -> None:
     Launch(Functions().load(cubin), config, problem, operands).enqueue(0)
     check(driver.cuCtxSynchronize())
     # K ones times ones: 328 is exact in bf16.
-    assert bool((output(operands) == 0x43A4).all()), "the product is wrong"
+    right = bool((output(operands) == 0x43A4).all())
+    print(f"product: {'right' if right else 'wrong'}", flush=True)
+    sys.exit(0 if right else 1)
 
 
 def sanitize(tool: str, cubin: Path, kind: str) -> dict[str, object]:
@@ -107,19 +115,25 @@ def sanitize(tool: str, cubin: Path, kind: str) -> dict[str, object]:
         *(sys.executable, "-m", "benchmarks.sanitize", "--launch", str(cubin), "--kind", kind),
     ]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    text = ran.stdout + ran.stderr
-    summary = [line for line in text.splitlines() if "SUMMARY" in line]
-    found = [int(n) for line in summary for n in re.findall(r"(\d+) (?:error|hazard)", line)]
-    reports = [line for line in text.splitlines() if re.search(r"Error|Warning|Race", line)]
+    return {"tool": tool, "kind": kind, **told(ran.stdout + ran.stderr), "exit": ran.returncode}
+
+
+def told(text: str) -> dict[str, object]:
+    """What one run printed.
+
+    findings: errors and warnings, shown or not; None if the tool did not come to its summary.
+    product: `right`, `wrong`, or `not checked` if the launch died before.
+    """
+    lines = text.splitlines()
+    summary = [line for line in lines if "SUMMARY" in line]
+    found = [int(n) for line in summary for n in re.findall(r"(\d+) (?:error|warning)", line)]
+    product = re.search(r"^product: (right|wrong)$", text, flags=re.MULTILINE)
     return {
-        "tool": tool,
-        "kind": kind,
         "findings": sum(found) if found else None,
         "summary": summary,
-        "reports": reports[:4],
-        "product": "wrong" if "the product is wrong" in text else "right",
-        "exit": ran.returncode,
-        "tail": text.splitlines()[-6:] if not summary else [],
+        "reports": [line for line in lines if re.search(r"Error|Warning|Race", line)][:4],
+        "product": product[1] if product else "not checked",
+        "tail": lines[-6:] if not summary else [],
     }
 
 
@@ -127,6 +141,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     arguments.add_argument("--launch", help=argparse.SUPPRESS)
     arguments.add_argument("--kind", help=argparse.SUPPRESS)
+    arguments.add_argument("--commit", help="the commit that is measured, where git cannot say")
     arguments.add_argument("--out", type=Path)
     chosen = arguments.parse_args()
     if chosen.launch:
@@ -134,6 +149,14 @@ def main() -> None:
         return
     rows: list[dict[str, object]] = []
     with TemporaryDirectory() as folder:
+        command = " ".join(["python -m benchmarks.sanitize", *sys.argv[1:]])
+        with opened(Cuda(0), Path(folder)) as found:
+            origin = evidence.origin(
+                command,
+                commit_measured(chosen.commit),
+                found.device.identify(),
+                found.compiler.toolchain(),
+            )
         for what in TAKEN_OUT:
             kind = "direct store" if "copying" in what else "ping-pong"
             rows += run_all(Path(folder) / what.replace(" ", "-"), [kind], what)
@@ -150,13 +173,14 @@ def main() -> None:
             sep=" | ",
         )
     if chosen.out:
-        command = " ".join(["python -m benchmarks.sanitize", *sys.argv[1:]])
-        chosen.out.write_text(
-            json.dumps({"command": command, "kernel_hash": kernel_hash(), "rows": rows}, indent=1)
-            + "\n"
-        )
+        chosen.out.write_text(json.dumps({**origin, "rows": rows}, indent=1) + "\n")
     sound = [row for row in rows if row["taken_out"] is None]
-    sys.exit(0 if all(row["findings"] == 0 and row["exit"] == 0 for row in sound) else 1)
+    sys.exit(0 if all(map(clean, sound)) else 1)
+
+
+def clean(row: dict[str, object]) -> bool:
+    """Nothing was found, and the product was right."""
+    return row["findings"] == 0 and row["product"] == "right" and row["exit"] == 0
 
 
 def run_all(cache: Path, kinds: list[str], taken_out: str | None) -> list[dict[str, object]]:

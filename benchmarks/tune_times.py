@@ -14,6 +14,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tuner.cli import evidence
+from tuner.cli.devices import parse_device
+from tuner.cli.opening import opened
+from tuner.cli.provenance import commit_measured
 from tuner.store.engine import open_store
 from tuner.trial import ShapeOutcome
 
@@ -51,12 +55,23 @@ def main() -> None:
     arguments.add_argument("--shapes", type=Path, default=SHAPES)
     arguments.add_argument("--device", default="cuda:0")
     arguments.add_argument("--keep", type=Path, help="copy the first run's database here")
+    arguments.add_argument("--commit", help="the commit that is measured, where git cannot say")
     arguments.add_argument("--out", type=Path)
     chosen, more = arguments.parse_known_args()
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
-        evidence: dict[str, Any] = {
-            "command": " ".join(["python -m benchmarks.tune_times", *sys.argv[1:]]),
+        command = " ".join(["python -m benchmarks.tune_times", *sys.argv[1:]])
+        with opened(parse_device(chosen.device), base / "cache") as found:
+            origin = evidence.origin(
+                command,
+                commit_measured(chosen.commit),
+                found.device.identify(),
+                found.compiler.toolchain(),
+            )
+            source = found.source
+        times: dict[str, Any] = {
+            **origin,
+            "source": source,
             "cores": os.cpu_count(),
             "cold": tuned(chosen.shapes, chosen.device, base / "cold.db", base / "cache", more),
             "warm": tuned(chosen.shapes, chosen.device, base / "warm.db", base / "cache", more),
@@ -64,10 +79,10 @@ def main() -> None:
         if chosen.keep:
             chosen.keep.write_bytes((base / "cold.db").read_bytes())
     for kind in ("cold", "warm"):
-        for row in evidence[kind]:
+        for row in times[kind]:
             print(kind, *(f"{name}={value}" for name, value in row.items()))
     if chosen.out:
-        chosen.out.write_text(json.dumps(evidence, indent=1) + "\n")
+        chosen.out.write_text(json.dumps(times, indent=1) + "\n")
 
 
 if __name__ == "__main__":
