@@ -17,8 +17,6 @@ TOP_LEVEL = (
     *("tuner/", "api/", "kernels/", "migrations/"),
     *("tests/", "benchmarks/", "examples/", "docs/", ".ci/"),
 )
-EVIDENCE = "benchmarks/results"
-"""Written on the GPU; README says so while it is missing."""
 
 
 def text(document: str) -> str:
@@ -28,7 +26,7 @@ def text(document: str) -> str:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_path_a_document_names_exists(document: str) -> None:
     quoted = re.findall(r"`([^`\s]+)`", text(document))
-    named = {q for q in quoted if q.startswith(TOP_LEVEL) and not q.startswith(EVIDENCE)}
+    named = {q for q in quoted if q.startswith(TOP_LEVEL)}
     assert sorted(path for path in named if not (ROOT / path).exists()) == []
 
 

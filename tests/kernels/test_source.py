@@ -1,6 +1,9 @@
 """What the compiler is given: one translation unit per variant, the same on every machine."""
 
+import os
 import re
+import subprocess
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -56,12 +59,60 @@ def test_no_file_includes_a_cuda_header(text: str) -> None:
     assert "#include <" not in text
 
 
-def test_the_kernel_hash_is_short_and_stable() -> None:
+def test_the_kernel_hash_is_short_and_the_same_in_every_process() -> None:
     assert re.fullmatch(r"[0-9a-f]{16}", kernel_hash())
-    assert kernel_hash() == kernel_hash()
+    code = "from tuner.compiler.source import kernel_hash; print(kernel_hash())"
+    for seed in ("1", "2"):  # the order of sets and dictionaries of names differs between the two
+        told = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        assert told.stdout.strip() == kernel_hash()
 
 
-def test_each_ptx_function_cites_its_section() -> None:
+@pytest.mark.parametrize("name", sorted(kernel_sources()))
+def test_a_change_to_the_code_of_any_file_is_another_kernel_and_a_comment_is_not(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = dict(kernel_sources())
+
+    def hash_with(added: str) -> str:
+        changed = {**sources, name: sources[name] + added}
+        monkeypatch.setattr("tuner.compiler.source.kernel_sources", lambda: changed)
+        return kernel_hash.__wrapped__()
+
+    assert hash_with("") == kernel_hash()
+    assert hash_with("// a remark\n") == kernel_hash()
+    assert hash_with("constexpr int32 added = 1;\n") != kernel_hash()
+
+
+def ptx_functions() -> dict[str, str]:
+    """The comment above every function of `kernels/ptx` that holds an instruction.
+
+    Functions without a blank line between them share the comment above the first.
+    """
+    found: dict[str, str] = {}
     for path in sorted((KERNELS / "ptx").glob("*.cuh")):
-        text = path.read_text(encoding="utf-8")
-        assert text.count("PTX ISA") >= 3, path.name
+        for block in path.read_text(encoding="utf-8").split("\n\n"):
+            comment = "".join(re.findall(r"^//.*\n", block, re.MULTILINE))
+            for definition in re.split(r"^(?=template|DEVICE)", block, flags=re.MULTILINE):
+                name = re.search(r"^DEVICE .*?(\w+)\(", definition, re.MULTILINE)
+                if name and re.search(r"asm(?: volatile)?\(\s*\"[^\"]", definition):
+                    found[f"{path.name}: {name[1]}"] = comment
+    return found
+
+
+def test_no_ptx_function_is_overlooked() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in (KERNELS / "ptx").glob("*.cuh")]
+    named = {name.split()[1] for name in ptx_functions()}
+    defined = set(re.findall(r"^DEVICE .*?(\w+)\(", "\n".join(texts), re.MULTILINE))
+    plain = {"mbarrier_wait", "pin_accumulator", "swizzled_descriptor", "descriptor_step"}
+    assert named == defined - plain
+
+
+@pytest.mark.parametrize("function", ptx_functions())
+def test_each_ptx_function_cites_its_section(function: str) -> None:
+    assert re.search(r'PTX ISA "[^"]+"', ptx_functions()[function])

@@ -1,12 +1,12 @@
 """One launch of our kernel: which operand plays which role, the tensor maps, the arguments."""
 
 import ctypes
-import struct
 from typing import Any
 
 from cuda.bindings import driver
 
 from tuner.config import KernelConfig
+from tuner.device.cuda.arguments import LaunchArguments, TileGrid
 from tuner.device.cuda.driver import check
 from tuner.device.cuda.grid import RASTERS, grid_of
 from tuner.device.cuda.operands import OperandSet
@@ -14,8 +14,6 @@ from tuner.device.cuda.tensor_map import encode, operand_box_rows, operand_map, 
 from tuner.legality import k_steps
 from tuner.shape import Problem
 
-_ARGUMENTS = struct.Struct("<Qq3i4i4x2Q")
-"""`LaunchArguments` of kernels/launch_arguments.cuh."""
 _POLICIES = {
     "normal": 0x1000000000000000,
     "first": 0x12F0000000000000,
@@ -44,22 +42,18 @@ class Launch:
             map_d, map_d_tail = encode(d, *whole, 0), encode(d, *tail, 0)
         else:
             map_d = map_d_tail = map_a  # not read by a kernel that stores directly
-        arguments = _ARGUMENTS.pack(
-            d.address,
-            d.pitch,
-            a.outer,
-            b.outer,
-            k_steps(problem.shape.k, v),
-            grid.clusters_m,
-            grid.clusters_n,
-            RASTERS[knobs.raster],
-            knobs.group,
-            _POLICIES[knobs.evict_a],
-            _POLICIES[knobs.evict_b],
+        self._arguments = LaunchArguments(
+            d=d.address,
+            pitch=d.pitch,
+            rows_a=a.outer,
+            rows_b=b.outer,
+            k_steps=k_steps(problem.shape.k, v),
+            tiles=TileGrid(grid.clusters_m, grid.clusters_n, RASTERS[knobs.raster], knobs.group),
+            policy_a=_POLICIES[knobs.evict_a],
+            policy_b=_POLICIES[knobs.evict_b],
         )
         self._function = function
         self._blocks, self._threads, self._smem_bytes = grid.blocks, v.threads, v.smem_bytes
-        self._arguments = ctypes.create_string_buffer(arguments, len(arguments))
         self._maps = (map_a, map_b, map_d, map_d_tail)
         self._parameters = (ctypes.c_void_p * 5)(
             *(m.getPtr() for m in self._maps), ctypes.addressof(self._arguments)

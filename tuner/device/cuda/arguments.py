@@ -1,0 +1,29 @@
+"""What a launch passes beside its tensor maps, laid out as the kernel reads it."""
+
+import ctypes
+
+
+class TileGrid(ctypes.Structure):
+    """`TileGrid` of kernels/tile_scheduler.cuh."""
+
+    _fields_ = (
+        ("clusters_m", ctypes.c_int32),
+        ("clusters_n", ctypes.c_int32),
+        ("raster", ctypes.c_int32),
+        ("group", ctypes.c_int32),
+    )
+
+
+class LaunchArguments(ctypes.Structure):
+    """`LaunchArguments` of kernels/launch_arguments.cuh."""
+
+    _fields_ = (
+        ("d", ctypes.c_void_p),
+        ("pitch", ctypes.c_int64),
+        ("rows_a", ctypes.c_int32),
+        ("rows_b", ctypes.c_int32),
+        ("k_steps", ctypes.c_int32),
+        ("tiles", TileGrid),
+        ("policy_a", ctypes.c_uint64),
+        ("policy_b", ctypes.c_uint64),
+    )
