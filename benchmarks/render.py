@@ -1,7 +1,9 @@
-"""Write the results table of README.md from the evidence in benchmarks/results/.
+"""Write the results tables of README.md, and the commands in docs/evidence.md, from the evidence.
 
-`python benchmarks/render.py` rewrites the text between the markers; `--check` only says whether
-that would change anything (exit 1). Exit 2: the evidence or the markers cannot be used.
+`python benchmarks/render.py` rewrites what stands between the markers of both from the files in
+benchmarks/results/; `--check` only says whether that would change anything (exit 1). That the
+kernel has changed since the evidence was made is noted below a table, and is no reason for
+`--check` to fail. Exit 2: the evidence or the markers cannot be used.
 """
 
 import argparse
@@ -14,12 +16,21 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tuner.compiler.source import kernel_hash
+
 ROOT = Path(__file__).resolve().parent.parent
 EVIDENCE = Path("benchmarks/results/article-hot.json")
 COOL = Path("benchmarks/results/article-cool.json")
 COOL_TITLE = "The same with idle gaps before every graph, so that clocks stay high:"
+RESULTS = Path("benchmarks/results")
+README = Path("README.md")
+PAGE = Path("docs/evidence.md")
 BEGIN = "<!-- results: written by benchmarks/render.py -->"
 END = "<!-- end of results -->"
+PAGE_BEGIN = "<!-- commands: written by benchmarks/render.py -->"
+PAGE_END = "<!-- end of commands -->"
+OLDER_KERNEL = "The table was measured with an older kernel than the one in this checkout."
+NO_FILES = "No evidence has been written yet."
 NOT_MEASURED = "Not measured yet: `benchmarks/results/article-hot.json` is not there."
 
 OURS = "tuned"
@@ -42,12 +53,17 @@ class Row:
     """One shape: medians in µs, and for each baseline raced how many times faster we are.
 
     noise: cuBLAS's time over its own in the same rounds, less 1.
+    clock_mhz, power_w: of the card while the tuned config ran; None where they were not read.
+    trials: how many configs the search tried; None where the file does not say.
     """
 
     shape: str
     times_us: Mapping[str, float]
     ratios: Mapping[str, float]
     noise: float
+    clock_mhz: float | None
+    power_w: float | None
+    trials: int | None
 
 
 def read_row(row: Mapping[str, Any], file: Path) -> Row:
@@ -58,6 +74,9 @@ def read_row(row: Mapping[str, Any], file: Path) -> Row:
         raced = needed | {name: row["rounds"].get(name) for name in BASELINES}
         rounds = {name: [float(us) for us in of_one] for name, of_one in raced.items() if of_one}
         stated = {name: float(row[f"{name}_us"]) for name in rounds if name != AGAIN}
+        seen = [row.get("conditions", {}).get(name) for name in ("sm_clock_mhz", "power_w")]
+        clock, power = (None if one is None else float(one) for one in seen)
+        trials = row.get("trials")
     except KeyError as missing:
         raise BadEvidence(f"a row of {file} lacks {missing}: {str(row)[:80]}") from None
     except (AttributeError, TypeError, ValueError) as error:
@@ -70,7 +89,8 @@ def read_row(row: Mapping[str, Any], file: Path) -> Row:
     if not all(isclose(us, median(rounds[name]), rel_tol=1e-9) for name, us in stated.items()):
         raise BadEvidence(f"{file}: a time of {shape} is not the median of its rounds.")
     ratios = {name: paired(rounds[name], rounds[OURS]) for name in BASELINES if name in rounds}
-    return Row(shape, stated, ratios, paired(rounds[AGAIN], rounds["cublas"]) - 1)
+    noise = paired(rounds[AGAIN], rounds["cublas"]) - 1
+    return Row(shape, stated, ratios, noise, clock, power, trials)
 
 
 def paired(baseline_us: Sequence[float], ours_us: Sequence[float]) -> float:
@@ -102,10 +122,10 @@ def render(evidence: Mapping[str, Any], file: Path = EVIDENCE) -> str:
     table = [
         "| M x N x K | tuned, µs | "
         + " | ".join(f"{title}, µs | ratio" for title in BASELINES.values())
-        + " |",
-        "|" + " --- |" + " ---: |" * (1 + 2 * len(BASELINES)),
+        + " | MHz | W |",
+        "|" + " --- |" + " ---: |" * (3 + 2 * len(BASELINES)),
         *(table_line(row) for row in rows),
-        "| geometric mean | | " + " | ".join(f"| {mean}" for mean in means) + " |",
+        "| geometric mean | | " + " | ".join(f"| {mean}" for mean in means) + " | | |",
     ]
     summary = (
         f"Geometric mean over {len(rows)} shapes: {means[0]} times the speed of cuBLAS (least: "
@@ -114,12 +134,25 @@ def render(evidence: Mapping[str, Any], file: Path = EVIDENCE) -> str:
     )
     if left_out := evidence.get("not_raced"):
         summary += f" Shapes without a race: {len(left_out)}; the evidence says why."
-    origin = (
-        f"Device {told(evidence['device'])}; driver {told(evidence['driver'])}; "
-        f"{told(evidence['toolchain'])}; protocol `{evidence['protocol']}`; "
-        f"commit `{evidence['commit']}`; written by `{evidence['command']}`."
-    )
-    return "\n".join([summary, "", *table, "", origin])
+    older = kernel_of(evidence) not in (None, kernel_hash())
+    return "\n".join([summary, "", *table, "", origin(evidence, rows), *["", OLDER_KERNEL] * older])
+
+
+def origin(evidence: Mapping[str, Any], rows: Sequence[Row]) -> str:
+    """What a reader needs beside the table, on one line; PAGE has the rest."""
+    protocol, ranked_by = evidence["protocol"], evidence.get("ranked_by")
+    rounds = f", {evidence['rounds']} rounds" if "rounds" in evidence else ""
+    parts = [
+        f"{device_of(evidence)}, driver {told(evidence['driver'])}",
+        f"kernel `{kernel_of(evidence) or 'not stated'}`",
+        f"commit {commit_of(evidence)}",
+        f"protocol `{protocol}`{rounds}",
+    ]
+    if ranked_by:
+        parts.append(f"configs ranked by {'it alone' if ranked_by == protocol else ranked_by}")
+    if trials := {row.trials for row in rows if row.trials is not None}:
+        parts.append(f"{' to '.join(map(str, sorted({min(trials), max(trials)})))} trials a shape")
+    return f"{'; '.join(parts)}. [The command]({PAGE}#commands)."
 
 
 def table_line(row: Row) -> str:
@@ -127,6 +160,7 @@ def table_line(row: Row) -> str:
     for name in BASELINES:
         raced = name in row.ratios
         cells += [f"{row.times_us[name]:.1f}", f"{row.ratios[name]:.3f}"] if raced else ["-", "-"]
+    cells += ["-" if seen is None else f"{seen:.0f}" for seen in (row.clock_mhz, row.power_w)]
     return "| " + " | ".join(cells) + " |"
 
 
@@ -137,16 +171,72 @@ def told(value: object) -> str:
     return str(value)
 
 
-def with_results(readme: str, results: str) -> str:
-    """`readme` with the text between the markers replaced.
+def device_of(evidence: Mapping[str, Any]) -> str:
+    device = evidence["device"]
+    if not isinstance(device, Mapping):
+        return told(device)
+    return f"{device.get('name')} (`{device.get('key')}`)"
+
+
+def kernel_of(evidence: Mapping[str, Any]) -> str | None:
+    """The hash of the kernel that was measured; None if the file does not say."""
+    toolchain = evidence.get("toolchain")
+    held = toolchain if isinstance(toolchain, Mapping) else evidence
+    named = held.get("kernel_hash")
+    return str(named) if named else None
+
+
+def commit_of(evidence: Mapping[str, Any]) -> str:
+    """The commit, marked where a person stated it and git did not confirm it."""
+    by_hand = "stated" if "--commit" in str(evidence.get("command")).split() else "git"
+    stated = evidence.get("commit_from", by_hand) == "stated"
+    return f"`{evidence['commit']}`{' (as stated on the command line)' if stated else ''}"
+
+
+def described(file: Path, evidence: Mapping[str, Any]) -> str:
+    """Where one file comes from, and which of that it does not hold."""
+    found = {
+        "device": told(evidence.get("device") or ""),
+        "driver": told(evidence.get("driver") or ""),
+        "kernel": kernel_of(evidence) or "",
+        "commit": commit_of(evidence) if evidence.get("commit") else "",
+        "command": evidence.get("command") or "",
+    }
+    parts = [f"{name} {value}" for name, value in found.items() if value and name != "command"]
+    command = f"`{found['command']}`" if found["command"] else "a command that it does not name"
+    lines = [f"- `{file}`, written by", f"  {command}"]
+    lines += [f"  ({'; '.join(parts)})."] if parts else []
+    if lacking := [name for name, value in found.items() if not value]:
+        lines.append(f"  The file lacks {', '.join(lacking)}, until it is written again.")
+    return "\n".join(lines)
+
+
+def commands_of(root: Path) -> str:
+    """The text between the markers of PAGE.
+
+    Raises: BadEvidence if a file cannot be read.
+    """
+    files = sorted(path.relative_to(root) for path in (root / RESULTS).glob("*.json"))
+    read = [(file, read_evidence(root, file)) for file in files]
+    return "\n".join(described(file, found) for file, found in read if found) or NO_FILES
+
+
+def replaced(document: str, name: Path, markers: tuple[str, str], text: str) -> str:
+    """`document` with `text` between the markers.
 
     Raises: BadEvidence unless each marker is there once, in order.
     """
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end) or BEGIN in rest or END in after:
-        raise BadEvidence(f"README.md must have the markers {BEGIN} and {END} once, in order.")
-    return f"{before}{BEGIN}\n{results}\n{END}{after}"
+    first, last = markers
+    before, begin, rest = document.partition(first)
+    _, end, after = rest.partition(last)
+    if not (begin and end) or first in rest or last in after:
+        raise BadEvidence(f"{name} must have the markers {first} and {last} once, in order.")
+    return f"{before}{first}\n{text}\n{last}{after}"
+
+
+def without_note(document: str) -> str:
+    """What `--check` compares: a change of the kernel alone makes no document stale."""
+    return document.replace(f"\n\n{OLDER_KERNEL}", "")
 
 
 def results_of(root: Path) -> str:
@@ -176,23 +266,30 @@ def read_evidence(root: Path, file: Path) -> Mapping[str, Any] | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Write README.md's results from the evidence.")
+    parser = argparse.ArgumentParser(description="Write README.md's results and docs/evidence.md.")
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if stale")
     parser.add_argument("--root", type=Path, default=ROOT, help="the checkout to work on")
     options = parser.parse_args(arguments)
-    readme = options.root / "README.md"
+    root: Path = options.root
     try:
-        old = readme.read_text(encoding="utf-8")
-        new = with_results(old, results_of(options.root))
+        texts = {
+            README: ((BEGIN, END), results_of(root)),
+            PAGE: ((PAGE_BEGIN, PAGE_END), commands_of(root)),
+        }
+        old = {name: (root / name).read_text(encoding="utf-8") for name in texts}
+        new = {name: replaced(old[name], name, *of_one) for name, of_one in texts.items()}
     except (BadEvidence, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    if old == new:
-        return 0
     if options.check:
-        print("README.md is older than the evidence; run python benchmarks/render.py.")
-        return 1
-    readme.write_text(new, encoding="utf-8")
+        stale = [name for name in new if without_note(new[name]) != without_note(old[name])]
+        for name in stale:
+            print(f"{name} is older than the evidence; run python benchmarks/render.py.")
+        if not stale and OLDER_KERNEL in new[README]:
+            print("README.md: results of an older kernel than the one in this checkout.")
+        return 1 if stale else 0
+    for name in (name for name in new if new[name] != old[name]):
+        (root / name).write_text(new[name], encoding="utf-8")
     return 0
 
 

@@ -7,7 +7,21 @@ from typing import Any
 
 import pytest
 
-from benchmarks.render import BEGIN, COOL, COOL_TITLE, END, EVIDENCE, NOT_MEASURED, main
+from benchmarks.render import (
+    BEGIN,
+    COOL,
+    COOL_TITLE,
+    END,
+    EVIDENCE,
+    NO_FILES,
+    NOT_MEASURED,
+    OLDER_KERNEL,
+    PAGE,
+    PAGE_BEGIN,
+    PAGE_END,
+    main,
+)
+from tuner.compiler.source import kernel_hash
 
 
 def row(m: int, tuned: list[float], cublas: list[float], **changes: Any) -> dict[str, Any]:
@@ -26,9 +40,9 @@ def evidence(*rows: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {
         "command": "python benchmarks/article.py",
         "commit": "0123abc",
-        "device": "a device",
+        "device": {"name": "a device", "key": "a-key"},
         "driver": "1.2",
-        "toolchain": {"nvrtc": "13.0"},
+        "toolchain": {"kernel_hash": kernel_hash(), "nvrtc": "13.0"},
         "protocol": "graph-coldl2-hot/1",
         "rows": list(rows),
     } | changes
@@ -38,6 +52,8 @@ def evidence(*rows: dict[str, Any], **changes: Any) -> dict[str, Any]:
 def root(tmp_path: Path) -> Path:
     (tmp_path / EVIDENCE).parent.mkdir(parents=True)
     (tmp_path / "README.md").write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    (tmp_path / PAGE).parent.mkdir()
+    (tmp_path / PAGE).write_text(f"above\n{PAGE_BEGIN}\n{PAGE_END}\nbelow\n")
     return tmp_path
 
 
@@ -51,6 +67,8 @@ def render(root: Path, found: object | None, *flags: str) -> tuple[int, str]:
 
 def test_without_evidence_the_readme_says_not_measured_yet(root: Path) -> None:
     assert render(root, None) == (0, f"before\n{BEGIN}\n{NOT_MEASURED}\n{END}\nafter\n")
+    page = f"above\n{PAGE_BEGIN}\n{NO_FILES}\n{PAGE_END}\nbelow\n"
+    assert (root / PAGE).read_text() == page
 
 
 def test_ratio_is_the_median_over_rounds_of_the_ratio_within_the_round(root: Path) -> None:
@@ -87,13 +105,91 @@ def test_noise_shapes_without_a_race_and_contenders_left_out_are_shown(root: Pat
     assert "| 128 x 256 x 512 | 10.0 | 20.0 | 2.000 | 10.0 | 1.000 | - | - |" in readme
 
 
-def test_commit_device_driver_and_command_stand_under_the_table(root: Path) -> None:
-    _, readme = render(root, evidence(row(128, [10.0], [20.0])))
+def test_clock_and_power_end_the_line_of_a_shape_where_they_were_read(root: Path) -> None:
+    read = {"sm_clock_mhz": 1635, "power_w": 648.5}
+    shapes = [row(128, [10.0], [20.0], conditions=read), row(256, [10.0], [20.0])]
+    _, readme = render(root, evidence(*shapes))
+    (one,) = (line for line in readme.splitlines() if line.startswith("| 128 x"))
+    (other,) = (line for line in readme.splitlines() if line.startswith("| 256 x"))
+    assert one.endswith("| 2.000 | 1635 | 648 |")
+    assert other.endswith("| 2.000 | - | - |")
+
+
+def test_one_line_under_the_table_says_what_was_measured_and_how(root: Path) -> None:
+    found = evidence(row(128, [10.0], [20.0], trials=96), row(256, [10.0], [20.0], trials=256))
+    ranked = {"ranked_by": "graph-coldl2-hot/1", "rounds": 50, "commit_from": "git"}
+    _, readme = render(root, found | ranked)
     last = readme.partition(END)[0].strip().splitlines()[-1]
     assert last == (
-        "Device a device; driver 1.2; nvrtc 13.0; protocol `graph-coldl2-hot/1`; "
-        "commit `0123abc`; written by `python benchmarks/article.py`."
+        f"a device (`a-key`), driver 1.2; kernel `{kernel_hash()}`; commit `0123abc`; protocol "
+        "`graph-coldl2-hot/1`, 50 rounds; configs ranked by it alone; 96 to 256 trials a shape. "
+        "[The command](docs/evidence.md#commands)."
     )
+    _, readme = render(
+        root, evidence(row(128, [10.0], [20.0], trials=96), ranked_by="hot and cool")
+    )
+    assert "; configs ranked by hot and cool; 96 trials a shape. [The" in readme
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ({"commit_from": "stated"}, "`0123abc` (as stated on the command line)"),
+        ({"command": "x --commit 0123abc"}, "`0123abc` (as stated on the command line)"),
+        ({"command": "x --commit 0123abc", "commit_from": "git"}, "`0123abc`"),
+        ({}, "`0123abc`"),
+    ],
+)
+def test_commit_that_a_person_stated_is_marked(
+    root: Path, said: dict[str, str], shown: str
+) -> None:
+    _, readme = render(root, evidence(row(128, [10.0], [20.0]), **said))
+    assert f"; commit {shown}; protocol" in readme
+    assert f"; commit {shown})." in (root / PAGE).read_text()
+
+
+def test_commands_and_what_files_lack_stand_on_the_page_of_evidence(root: Path) -> None:
+    (root / "benchmarks/results/times.json").write_text('{"command": "times --out x"}')
+    render(root, evidence(row(128, [10.0], [20.0])))
+    assert (root / PAGE).read_text() == (
+        f"above\n{PAGE_BEGIN}\n"
+        "- `benchmarks/results/article-hot.json`, written by\n"
+        "  `python benchmarks/article.py`\n"
+        f"  (device name a device, key a-key; driver 1.2; kernel {kernel_hash()}; "
+        "commit `0123abc`).\n"
+        "- `benchmarks/results/times.json`, written by\n"
+        "  `times --out x`\n"
+        "  The file lacks device, driver, kernel, commit, until it is written again.\n"
+        f"{PAGE_END}\nbelow\n"
+    )
+
+
+def test_check_refuses_a_stale_page_of_evidence(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert render(root, evidence(row(128, [10.0], [20.0])))[0] == 0
+    page = (root / PAGE).read_text()
+    (root / PAGE).write_text(page.replace("article.py", "other.py"))
+    assert render(root, None, "--check")[0] == 1
+    assert "docs/evidence.md is older than the evidence" in capsys.readouterr().out
+    (root / PAGE).unlink()
+    assert render(root, None, "--check")[0] == 2
+
+
+def test_table_of_an_older_kernel_says_so_and_a_changed_kernel_alone_is_not_stale(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = evidence(row(128, [10.0], [20.0]))
+    assert OLDER_KERNEL not in render(root, found)[1]
+    monkeypatch.setattr("benchmarks.render.kernel_hash", lambda: "another")
+    code, readme = render(root, None, "--check")
+    assert (code, OLDER_KERNEL in readme) == (0, False)
+    assert "results of an older kernel" in capsys.readouterr().out
+    code, readme = render(root, None)
+    assert (code, readme.partition(END)[0].endswith(f"\n\n{OLDER_KERNEL}\n")) == (0, True)
+    monkeypatch.undo()
+    assert render(root, None, "--check")[0] == 0
+    assert OLDER_KERNEL not in render(root, None)[1]
 
 
 def test_check_refuses_a_stale_table_without_changing_it_and_accepts_a_rendered_one(
