@@ -1,13 +1,22 @@
 """Processes that write to one database at once."""
 
+import os
+import signal
+from collections.abc import Sequence
 from datetime import timedelta
 from multiprocessing.queues import Queue
+from pathlib import Path
+
+from sqlalchemy import create_engine
 
 from tests.store.examples import DEVICE_KEY, NOON, measurement, outcome
+from tuner.errors import StoreUnavailable
 from tuner.shape import GemmShape, Problem
 from tuner.store.engine import open_store
 from tuner.store.leases import Leases
-from tuner.trial import Toolchain
+from tuner.store.repository import Repository
+from tuner.store.spooling import SpoolingRepository
+from tuner.trial import Measurement, Toolchain
 
 
 def write(url: str, worker: int, rows: int) -> None:
@@ -32,3 +41,16 @@ def claim_all(url: str, worker: int, jobs: int, done: "Queue[tuple[int, int]]") 
                 if store.outcome(problem, DEVICE_KEY, toolchain, "measured") is None:
                     store.finish_shape(outcome(problem=problem, run_id=str(worker)))
                     done.put((worker, job))
+
+
+def spool_and_die(location: str, folder: str, rows: int) -> None:
+    """Keep rows of a database that is away, and be killed."""
+
+    class Away(Repository):
+        def add(self, rows: Sequence[Measurement]) -> None:
+            raise StoreUnavailable(f"{len(rows)} rows cannot be written.")
+
+    spooling = SpoolingRepository(Away(create_engine("sqlite://"), location), Path(folder), print)
+    for step in range(rows):
+        spooling.add([measurement(worker="w", measured_at=NOON + timedelta(seconds=step))])
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -30,8 +30,9 @@ class Backoff:
         """How long to wait before the next try."""
         return max(0.0, self._next_try - monotonic())
 
-    def failed(self) -> None:
-        self._next_try = monotonic() + self._pause_s
+    def failed(self, took_s: float = 0.0) -> None:
+        """Wait before the next try, and at least as long as this one took."""
+        self._next_try = monotonic() + max(self._pause_s, took_s)
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
 
