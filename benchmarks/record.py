@@ -12,8 +12,9 @@ Shapes that the output file already holds, of the same kernel, are kept and not 
 import argparse
 import gzip
 import os
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -21,9 +22,9 @@ from uuid import uuid4
 from tuner.compiler.pool import CompilePool
 from tuner.config import KernelConfig
 from tuner.device.attempts import Attempts
-from tuner.device.cuda import open_cuda
-from tuner.device.process import DeviceProcess
-from tuner.device.protocol import Entrant
+from tuner.device.cuda.exclusive import exclusive
+from tuner.device.origin import Origin
+from tuner.device.protocol import Device, Entrant
 from tuner.device.replay import Recording
 from tuner.hardware import DeviceIdentity
 from tuner.search.space import article_config, sample, trusted_config
@@ -89,57 +90,48 @@ def write(out: Path, identity: DeviceIdentity, rows: list[Measurement]) -> None:
 
 
 def record(
-    problem: Problem,
+    origin: Origin,
     configs: list[KernelConfig],
-    device: DeviceProcess,
+    device: Device,
     pool: CompilePool,
     rounds: dict[str, int],
-) -> Iterator[Measurement]:
-    """One row per config for the screening, and one for each race it was in."""
-    identity, toolchain = device.identify(), pool.toolchain()
-    trusted = trusted_config(problem)
+) -> list[Measurement]:
+    """One row per config for the screening, and one for each race it was in.
+
+    A config that breaks a race is recorded as failed, and not as screened.
+    """
+    trusted = trusted_config(origin.problem)
     compiled = pool.compile([trusted.variant, *(c.variant for c in configs)])
     cubin = compiled[trusted.variant]
     assert isinstance(cubin, Cubin), cubin.detail
-    attempts = Attempts(device, problem, Entrant(Contender("kernel", trusted), cubin))
-    racing = [Entrant(Contender("cublas")), Entrant(Contender("cublaslt"))]
+    attempts = Attempts(device, origin.problem, Entrant(Contender("kernel", trusted), cubin))
+    racing = {Contender(name): Entrant(Contender(name)) for name in ("cublas", "cublaslt")}
+    screened: dict[Contender, Sampled] = {}
     for config in configs:
         contender, built = Contender("kernel", config), compiled[config.variant]
         if isinstance(built, CompileFailure):
-            sampled = Sampled(contender, built.state, detail=built.detail)
-        else:
-            entrant = Entrant(contender, built)
-            sampled = attempts.attempt(entrant)
-            if sampled.state is TrialState.OK:
-                racing.append(entrant)
-        yield row(problem, identity, toolchain, PROTOCOL_SCREEN, sampled, None)
+            screened[contender] = Sampled(contender, built.state, detail=built.detail)
+            continue
+        racing[contender] = Entrant(contender, built)
+        screened[contender] = attempts.attempt(racing[contender])
+        if screened[contender].state is not TrialState.OK:
+            del racing[contender]
+    raced: list[Measurement] = []
     for protocol, count in rounds.items():
+        result = attempts.race(list(racing.values()), protocol, count)
+        for failed in result.removed:
+            del racing[failed.contender]
+            if failed.contender in screened:
+                screened[failed.contender] = failed
         race = uuid4().hex
-        for sampled in attempts.race(racing, protocol, count).sampled:
-            yield row(problem, identity, toolchain, protocol, sampled, race)
+        raced += [origin.row(shortened(sampled), protocol, race) for sampled in result.sampled]
+    rows = [origin.row(shortened(sampled), PROTOCOL_SCREEN) for sampled in screened.values()]
+    return [*rows, *raced]
 
 
-def row(
-    problem: Problem,
-    identity: DeviceIdentity,
-    toolchain: Toolchain,
-    protocol: str,
-    sampled: Sampled,
-    race: str | None,
-) -> Measurement:
-    return Measurement(
-        problem,
-        identity.key,
-        identity.name,
-        protocol,
-        sampled.contender,
-        toolchain,
-        sampled.state,
-        tuple(round(us, 4) for us in sampled.samples_us),
-        sampled.detail,
-        sampled.conditions,
-        race=race,
-    )
+def shortened(sampled: Sampled) -> Sampled:
+    """Samples to a tenth of a nanosecond, far below their noise: a recording stays small."""
+    return replace(sampled, samples_us=tuple(round(us, 4) for us in sampled.samples_us))
 
 
 def main() -> None:
@@ -158,8 +150,8 @@ def main() -> None:
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     with (
         open_store(chosen.db) as repository,
+        exclusive(chosen.device, partial(print, file=sys.stderr)) as device,
         CompilePool(settings.cache_dir) as pool,
-        DeviceProcess(partial(open_cuda, chosen.device)) as device,
     ):
         identity = device.identify()
         rows = already_recorded(chosen.out, pool.toolchain())
@@ -171,7 +163,8 @@ def main() -> None:
                 continue
             found = finalists(repository, problem, identity.key)
             configs = stated_menu(problem, chosen.count, chosen.seed, found)
-            taken = list(record(problem, configs, device, pool, rounds))
+            origin = Origin(problem, identity, pool.toolchain())
+            taken = record(origin, configs, device, pool, rounds)
             rows += taken
             write(chosen.out, identity, rows)
             states = Counter(row.state.value for row in taken)

@@ -19,8 +19,7 @@ from random import Random
 from tuner.compiler.pool import CompilePool
 from tuner.config import KernelConfig, KernelVariant
 from tuner.device.attempts import Attempts
-from tuner.device.cuda import open_cuda
-from tuner.device.process import DeviceProcess
+from tuner.device.cuda.exclusive import exclusive
 from tuner.device.protocol import Entrant
 from tuner.legality import faults
 from tuner.search.space import knob_menu, menu, trusted_config
@@ -67,8 +66,8 @@ def main() -> None:
     variants = varied(SOURCES, 14, chosen.seed) + varied(DIRECT_SOURCES, 20, chosen.seed)
     rows, skipped, started = [], [], time.monotonic()
     with (
+        exclusive(chosen.device, partial(print, file=sys.stderr)) as device,
         CompilePool(settings.cache_dir) as pool,
-        DeviceProcess(partial(open_cuda, chosen.device)) as device,
     ):
         identity, toolchain = device.identify(), pool.toolchain()
         sms = identity.sms

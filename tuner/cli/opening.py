@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuner.cli import console
 from tuner.cli.devices import Cuda, Replay, UnknownDevice, parse_device
 from tuner.compiler.pool import CompilePool
-from tuner.device.lock import device_lock
-from tuner.device.process import DeviceProcess
+from tuner.device.cuda import cuda_device
+from tuner.device.cuda.exclusive import exclusive
 from tuner.device.protocol import Device, Menu
 from tuner.device.replay import RecordedCompiler, Recording, ReplayDevice
 from tuner.trial import Source
@@ -35,25 +35,23 @@ def opened(
 ) -> Iterator[Opened]:
     """Closed at the end, with the processes that belong to it.
 
-    Raises: DeviceError if the device cannot be opened; CompileError if there is no compiler.
+    Raises: DeviceError if the device cannot be opened, or another tuner has it; CompileError if
+    there is no compiler.
     """
     if isinstance(where, Replay):
         recording = Recording.load(where.recording)
         replayed = ReplayDevice(recording, realtime)
         yield Opened(replayed, RecordedCompiler(replayed), "replay", replayed)
         return
-    with (
-        CompilePool(cache_dir, jobs) as pool,
-        _gpu(where) as device,
-        device_lock(cache_dir, device.identify().uuid),
-    ):
+    with exclusive(where.index, _warn) as device, CompilePool(cache_dir, jobs) as pool:
         yield Opened(device, pool, "measured")
 
 
 def stored_key(name: str) -> str:
     """The key that rows of `cuda:N` or `replay` are stored under; another name as it is.
 
-    Raises: DeviceError if the device cannot be opened.
+    Touches no GPU, so that it can be asked while one is measured on.
+    Raises: DeviceError if there is no such device.
     """
     try:
         where = parse_device(name)
@@ -61,12 +59,8 @@ def stored_key(name: str) -> str:
         return name
     if isinstance(where, Replay):
         return Recording.load(where.recording).device.key
-    with _gpu(where) as device:
-        return device.identify().key
+    return cuda_device(where.index).key
 
 
-def _gpu(where: Cuda) -> DeviceProcess:
-    # Loads CuPy, which replay does without.
-    from tuner.device.cuda import open_cuda
-
-    return DeviceProcess(partial(open_cuda, where.index))
+def _warn(sentence: str) -> None:
+    console.stderr().print(f"Warning: {sentence}", markup=False, soft_wrap=True)

@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from tuner.device.cuda.enumerate import cuda_devices
+from tuner.device.cuda.enumerate import cuda_device, cuda_devices
 from tuner.errors import DeviceError
 
 if TYPE_CHECKING:
     from tuner.device.cuda.device import CudaDevice
 
-__all__ = ["cuda_devices", "open_cuda"]
+__all__ = ["cuda_device", "cuda_devices", "open_cuda"]
 
 
 def open_cuda(index: int = 0) -> "CudaDevice":
