@@ -18,6 +18,8 @@ from tuner.shape import GemmShape, OutputLayout, Problem
 from tuner.trial import Conditions, Contender, Measurement, Source, Toolchain, TrialState
 
 FORMAT = "gemm-tuner-rows/1"
+BESIDE = (frozenset({"outcome"}), frozenset({"run"}))
+"""Fields of lines that are no measurements: an export tells how shapes and runs ended, too."""
 
 _CONTENDERS = ("kernel", "cublas", "cublaslt")
 _TEXTS = (
@@ -130,8 +132,8 @@ def read_lines(lines: Iterable[str], name: str) -> tuple[DeviceIdentity | None, 
             if not isinstance(values, dict):
                 raise InvalidRow("a line must be one JSON object.")
             if number == 1:
-                device = _device(values)
-            else:
+                device = header_device(values)
+            elif set(values) not in BESIDE:
                 rows.append(from_json(values))
         except ValueError as error:
             raise InvalidRow(f"{name}:{number}: this is not JSON ({error}).") from error
@@ -146,7 +148,8 @@ def _line(values: Mapping[str, Any]) -> str:
     return json.dumps(values, allow_nan=False, separators=(",", ":")) + "\n"
 
 
-def _device(header: Mapping[str, Any]) -> DeviceIdentity | None:
+def header_device(header: Mapping[str, Any]) -> DeviceIdentity | None:
+    """The device that all rows are of, if the header names one. Raises: InvalidRow."""
     if header.get("format") != FORMAT:
         raise InvalidRow(
             f"the header names the format {header.get('format')!r}; this version reads {FORMAT}."

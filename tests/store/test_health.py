@@ -14,7 +14,7 @@ from tuner.store.tables import metadata
 
 def test_a_sound_database_is_ok_and_its_rows_are_counted(database_url: str) -> None:
     with open_store(database_url) as store:
-        store.add([measurement(), measurement(samples_us=(2.0,))])
+        store.add([measurement(), measurement(samples_us=(170.0,))])
         store.finish_shape(outcome())
     health = check_store(database_url)
     assert health.ok

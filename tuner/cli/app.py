@@ -11,6 +11,8 @@ from tuner.cli.bench import bench
 from tuner.cli.best import best
 from tuner.cli.db import db
 from tuner.cli.doctor import doctor
+from tuner.cli.generations import generations, publish
+from tuner.cli.move import export, import_, merge
 from tuner.cli.run import run
 from tuner.cli.serve import serve
 from tuner.errors import ShapeFileError, TunerError
@@ -93,4 +95,9 @@ app.command()(best)
 app.command()(serve)
 app.command()(bench)
 app.command()(doctor)
+app.command()(export)
+app.command("import")(import_)
+app.command()(merge)
+app.command()(publish)
+app.add_typer(generations, name="generations")
 app.add_typer(db, name="db")

@@ -5,9 +5,11 @@ import typer
 from tuner.cli import console, exits
 from tuner.cli.formats import plural
 from tuner.cli.options import DatabaseOption, JsonOption, settings
+from tuner.cli.retention import backup, failures, prune
 
 db = typer.Typer(
-    help="Upgrade the database, or find out what is wrong with it.", no_args_is_help=True
+    help="Upgrade, check, copy and prune the database, or ask it what failed.",
+    no_args_is_help=True,
 )
 
 
@@ -33,8 +35,9 @@ def upgrade(db: DatabaseOption = None) -> None:
 
 @db.command()
 def check(db: DatabaseOption = None, as_json: JsonOption = False) -> None:
-    """Read every page of the database and count its rows; change nothing.
+    """Read every page and every row of the database, and change nothing.
 
+    Rows must be what their digests say, of known devices, and possible.
     Exit code 5: something is wrong, and what to do is said.
     """
     from tuner.store.health import check_store
@@ -48,6 +51,7 @@ def check(db: DatabaseOption = None, as_json: JsonOption = False) -> None:
                 "newest_schema": health.head,
                 "rows": dict(health.rows),
                 "problems": list(health.problems),
+                "notes": list(health.notes),
             }
         )
     elif health.ok:
@@ -56,5 +60,12 @@ def check(db: DatabaseOption = None, as_json: JsonOption = False) -> None:
     else:
         for problem in health.problems:
             typer.echo(problem, err=True)
+    for note in health.notes if not as_json else ():
+        typer.echo(f"Note: {note}", err=True)
     if not health.ok:
         raise typer.Exit(exits.NO_DATABASE)
+
+
+db.command()(prune)
+db.command()(backup)
+db.command()(failures)

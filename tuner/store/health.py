@@ -8,8 +8,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from tuner.errors import StoreError
 from tuner.store import schema, sqlite_file
-from tuner.store.engine import Location, locate, make_engine
+from tuner.store.engine import Location, locate
 from tuner.store.faults import store_error
+from tuner.store.soundness import Soundness, examine
+from tuner.store.source import reading_engine
 from tuner.store.tables import metadata
 
 
@@ -18,7 +20,8 @@ class StoreHealth:
     """A database as it was found.
 
     revision: None if it has none of our tables, or could not be read. rows: by table.
-    problems: sentences, the gravest first; empty if the database is sound and up to date.
+    problems: sentences, the gravest first; empty if the database is sound and up to date. notes:
+    what is odd and does no harm.
     """
 
     location: str
@@ -26,6 +29,7 @@ class StoreHealth:
     head: str | None = None
     rows: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -33,7 +37,7 @@ class StoreHealth:
 
 
 def check_store(url: str) -> StoreHealth:
-    """Read every page of the database and count its rows, changing nothing.
+    """Read every page and every row of the database, changing nothing.
 
     Raises: StoreError for a URL that names no database; all else is a problem in the result.
     """
@@ -49,22 +53,25 @@ def check_store(url: str) -> StoreHealth:
 
 
 def _looked_at(location: Location) -> StoreHealth:
-    engine = make_engine(location)
+    engine = reading_engine(location)
+    told = Soundness()
     try:
         with engine.connect() as connection:
             found = schema.revision(connection, str(location))
             rows = _count(connection) if found.is_head else {}
+            if found.is_head:
+                told = examine(connection, str(location))
     except SQLAlchemyError as error:
         raise store_error(str(location), error) from error
     finally:
         engine.dispose()
-    problems: tuple[str, ...] = ()
+    problems = tuple(told.problems)
     if not found.is_head:
         stands = f"stands at schema {found.current}" if found.current else "has no tables yet"
         problems = (
             f"the database {location} {stands}; `tuner db upgrade` brings it to {found.head}.",
         )
-    return StoreHealth(str(location), found.current, found.head, rows, problems)
+    return StoreHealth(str(location), found.current, found.head, rows, problems, tuple(told.notes))
 
 
 def _count(connection: Connection) -> Mapping[str, int]:

@@ -25,6 +25,8 @@ from tuner.trial import (
 )
 
 Row = dict[str, Any]
+_NOT_TOLD = frozenset({"id", "digest", "numerics", "median_us", "sample_count"})
+"""Columns that follow from the others."""
 
 
 def canonical_json(value: Any) -> str:
@@ -92,7 +94,7 @@ def measurement_row(measurement: Measurement) -> Row:
 
 def measurement_of(row: Mapping[str, Any]) -> Measurement:
     """The value of a row. Raises: InvalidConfig for the config of a version unlike this one."""
-    config = KernelConfig.from_dict(json.loads(row["config"])) if row["config"] else None
+    config = config_of(row["config"]) if row["config"] else None
     return Measurement(
         problem=problem_of(row),
         device_key=row["device_key"],
@@ -118,6 +120,16 @@ def measurement_of(row: Mapping[str, Any]) -> Measurement:
         worker=row["worker"],
         measured_at=row["measured_at"],
     )
+
+
+def config_of(text: str) -> KernelConfig:
+    """The value of a `config` column. Raises: InvalidConfig for that of another version."""
+    return KernelConfig.from_dict(json.loads(text))
+
+
+def digest_of(row: Mapping[str, Any]) -> str:
+    """What the digest of a stored measurement or outcome must be; TypeError for foreign types."""
+    return str(_signed({n: v for n, v in row.items() if n not in _NOT_TOLD})["digest"])
 
 
 def readable(row: Mapping[str, Any]) -> Measurement | None:

@@ -1,0 +1,63 @@
+"""Every best answer of a device, read in one go."""
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+
+from sqlalchemy import Connection, select
+
+from tuner.legality import faults
+from tuner.lookup import Answer, choose
+from tuner.store.rows import problem_row, races_of, readable
+from tuner.store.tables import PROBLEM, devices, measurements
+from tuner.trial import PROTOCOL_COOL, PROTOCOL_HEAT, PROTOCOL_HOT, Measurement
+
+ASKED_ALONE = (PROTOCOL_HOT, PROTOCOL_COOL)
+"""Protocols that a reader may ask for by name."""
+
+
+def best_answers(
+    connection: Connection, device_key: str
+) -> Iterator[tuple[Answer, Mapping[str, Answer]]]:
+    """By problem, the best answer and what is best under each single protocol.
+
+    A config that no sm_90 device can run is no answer, whatever a row says of its speed.
+    """
+    for rows in raced_problems(connection, device_key):
+        races = races_of(rows)
+        best = choose(races)
+        if best is None or not _runs(best):
+            continue
+        under = {name: one for name in ASKED_ALONE if (one := choose(races, name)) and _runs(one)}
+        yield best, under
+
+
+def raced_problems(connection: Connection, device_key: str) -> Iterator[list[Measurement]]:
+    """The rows of every race but heats, problem by problem, oldest first."""
+    query = (
+        select(measurements)
+        .where(
+            measurements.c.device_key == device_key,
+            measurements.c.race.is_not(None),
+            measurements.c.protocol != PROTOCOL_HEAT,
+        )
+        .order_by(*(measurements.c[name] for name in PROBLEM), measurements.c.measured_at, "id")
+    )
+    found = connection.execute(query.execution_options(yield_per=2000)).mappings()
+    values = (value for row in found if (value := readable(dict(row))))
+    for _, rows in groupby(values, key=lambda row: tuple(_named(row))):
+        yield list(rows)
+
+
+def device_name(connection: Connection, device_key: str) -> str | None:
+    """How a stored device is called; None for one that nothing is stored of."""
+    found = connection.execute(select(devices.c.name).where(devices.c.key == device_key))
+    return found.scalar_one_or_none()
+
+
+def _named(row: Measurement) -> Iterator[object]:
+    named = problem_row(row.problem, row.device_key)
+    return (named[name] for name in PROBLEM)
+
+
+def _runs(answer: Answer) -> bool:
+    return next(iter(faults(answer.config, answer.problem)), None) is None

@@ -1,0 +1,174 @@
+"""Generations: snapshots of the best answers that were published, and which of them is served."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Select, func, select, text
+
+from tuner.errors import StoreError
+from tuner.lookup.snapshot import InvalidSnapshot, Snapshot, build_snapshot
+from tuner.store.best_answers import best_answers, device_name
+from tuner.store.generation_rows import generation_row, snapshot_of
+from tuner.store.repository import Repository, insert_new
+from tuner.store.tables import generations, publications
+
+SHORTEST_ID = 6
+"""Digits of an id that stand for all 64, if no other begins so."""
+_ONE_PUBLISHER = 0x70756273
+"""The first half of the advisory lock that publishers to one Postgres database agree on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What a device serves now. `new`: this publication changed it."""
+
+    id: str
+    device_key: str
+    entries: int
+    new: bool
+    before: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A stored snapshot, without its body. `current`: it is the one served."""
+
+    id: str
+    device_key: str
+    created_at: datetime
+    created_by: str
+    parent: str | None
+    note: str
+    entries: int
+    current: bool
+
+
+class Generations:
+    """The generations of a database. Every method raises StoreError for what is not there.
+
+    A reader sees one whole generation at a time, the old one or the new.
+    """
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+
+    def publish(self, device_key: str, by: str, note: str = "") -> Published:
+        """Make the best answers of a device, as they are now, what it serves.
+
+        The same answers have the same id: publishing them again adds nothing.
+        """
+        with self._repository.transaction(writes=True) as connection:
+            # Read with the lock held, so that of two publishers the later never serves older rows.
+            before = _only_publisher(connection, device_key)
+            name = device_name(connection, device_key)
+            if name is None:
+                raise StoreError(f"nothing is stored for the device {device_key!a}.")
+            snapshot = build_snapshot(device_key, name, best_answers(connection, device_key))
+            if not snapshot.entries:
+                raise StoreError(
+                    f"no shape has a raced config on {device_key}, so there is nothing to publish. "
+                    "Tune some with `tuner run`."
+                )
+            row = generation_row(snapshot, datetime.now(UTC), by, note, before)
+            insert_new(connection, generations, [row])
+            new = _serve(connection, device_key, snapshot.id, by, note or "publish", before)
+        return Published(snapshot.id, device_key, len(snapshot.entries), new, before)
+
+    def rollback(self, id: str, by: str, reason: str = "") -> Published:
+        """Serve an older generation again; `id` may be cut short where no other begins so."""
+        found = self.find(id)
+        snapshot = self.snapshot(found.id)
+        with self._repository.transaction(writes=True) as connection:
+            before = _only_publisher(connection, found.device_key)
+            why = reason or "rollback"
+            new = _serve(connection, found.device_key, found.id, by, why, before)
+        return Published(found.id, found.device_key, len(snapshot.entries), new, before)
+
+    def current(self, device_key: str) -> Snapshot | None:
+        """What a device serves; None before the first publication."""
+        with self._repository.transaction(writes=False, moment=True) as connection:
+            id = connection.execute(_served(device_key)).scalar_one_or_none()
+            return None if id is None else self._snapshot(connection, id)
+
+    def snapshot(self, id: str) -> Snapshot:
+        """The snapshot of a full id, which is how a reader pins one."""
+        with self._repository.transaction(writes=False) as connection:
+            return self._snapshot(connection, id)
+
+    def all(self, device_key: str | None = None) -> Sequence[Generation]:
+        """Every generation, or those of a device, the newest first."""
+        columns = [c for c in generations.columns if c.name != "body"]
+        query = select(*columns).order_by(generations.c.created_at.desc(), generations.c.id)
+        if device_key is not None:
+            query = query.where(generations.c.device_key == device_key)
+        latest = (
+            select(func.max(publications.c.id)).group_by(publications.c.device_key)
+        ).scalar_subquery()
+        with self._repository.transaction(writes=False, moment=True) as connection:
+            served = set(
+                connection.execute(
+                    select(publications.c.generation_id).where(publications.c.id.in_(latest))
+                ).scalars()
+            )
+            found = connection.execute(query).mappings().all()
+        return [Generation(**row, current=row["id"] in served) for row in found]
+
+    def find(self, id: str) -> Generation:
+        """The one generation whose id begins so."""
+        matching = [g for g in self.all() if g.id.startswith(id.lower())]
+        if len(id) < SHORTEST_ID or not matching:
+            raise StoreError(
+                f"{self._repository.location} has no generation {id!a}; give {SHORTEST_ID} digits "
+                "or more of an id that `tuner generations list` shows."
+            )
+        if len(matching) > 1:
+            shown = ", ".join(g.id[: len(id) + 4] for g in matching)
+            raise StoreError(f"several generations begin with {id}: {shown}. Give more digits.")
+        return matching[0]
+
+    def _snapshot(self, connection: Connection, id: str) -> Snapshot:
+        query = select(generations.c.id, generations.c.body).where(generations.c.id == id)
+        row = connection.execute(query).mappings().one_or_none()
+        if row is None:
+            raise StoreError(f"{self._repository.location} has no generation {id!a}.")
+        try:
+            return snapshot_of(dict(row))
+        except InvalidSnapshot as error:
+            raise StoreError(
+                f"{self._repository.location}: {error} Publish again, or roll back to another."
+            ) from error
+
+
+def _served(device_key: str) -> Select[Any]:
+    return (
+        select(publications.c.generation_id)
+        .where(publications.c.device_key == device_key)
+        .order_by(publications.c.id.desc())
+        .limit(1)
+    )
+
+
+def _only_publisher(connection: Connection, device_key: str) -> str | None:
+    """Wait for other publishers of the device; what it serves. SQLite has one writer anyway."""
+    if connection.dialect.name == "postgresql":
+        lock = text("SELECT pg_advisory_xact_lock(:publishing, hashtext(:device))")
+        connection.execute(lock, {"publishing": _ONE_PUBLISHER, "device": device_key})
+    return connection.execute(_served(device_key)).scalar_one_or_none()
+
+
+def _serve(
+    connection: Connection, device_key: str, id: str, by: str, reason: str, before: str | None
+) -> bool:
+    if id == before:
+        return False
+    row = {
+        "device_key": device_key,
+        "generation_id": id,
+        "published_at": datetime.now(UTC),
+        "published_by": by,
+        "reason": reason,
+    }
+    connection.execute(publications.insert(), [row])
+    return True
