@@ -20,6 +20,6 @@ for protocol in hot cool; do
     --json "$out/article-$protocol.json"
 done
 "$python" -m benchmarks.record --shapes examples/shapes.txt --db "$database" --out "$out/h200.jsonl.gz"
-"$python" -m benchmarks.tune_times --device cuda:0 --out "$out/tune-times.json"
+"$python" -m benchmarks.tune_times --device cuda:0 --commit "$commit" --out "$out/tune-times.json"
 "$python" -m benchmarks.verify_shapes --out "$out/verify-shapes.json"
-"$python" -m benchmarks.sanitize --out "$out/sanitize.json"
+"$python" -m benchmarks.sanitize --commit "$commit" --out "$out/sanitize.json"

@@ -2,8 +2,9 @@
 
 The model counts, per tile, the cycles of whatever limits it (tensor cores, L2, or the latency that
 the ring must hide), adds the epilogue, and multiplies by the tiles that the busiest multiprocessor
-runs. Its constants are fitted by `benchmarks/fit_model.py` on recorded hot races of an H200; it
-only ranks, and the search corrects it as measurements arrive.
+runs. Its constants come from a run of `benchmarks/fit_model.py` on recorded hot races of an H200 (a
+random search: runs differ where the recording does not decide). It only ranks, and the search
+corrects it as measurements arrive.
 """
 
 from collections.abc import Iterable, Sequence
