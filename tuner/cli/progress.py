@@ -16,7 +16,7 @@ from rich.progress import (
 
 from tuner.cli.formats import ended_without, microseconds, plural, times_faster
 from tuner.lookup import Answer
-from tuner.study import Event, RaceStarted, ShapeEnded, ShapeStarted, TrialDone
+from tuner.study import Event, RaceStarted, Remark, ShapeEnded, ShapeStarted, TrialDone
 from tuner.trial import ShapeOutcome, ShapeState
 
 Show = Callable[[Event, Answer | None], None]
@@ -60,6 +60,8 @@ def _advance(
             bars.advance(shapes)
             bars.update(trials, visible=False)
             _print_line(bars.console, event, answer)
+        case Remark():
+            _print_line(bars.console, event, answer)
 
 
 def _print_line(console: Console, event: Event, answer: Answer | None) -> None:
@@ -69,6 +71,8 @@ def _print_line(console: Console, event: Event, answer: Answer | None) -> None:
             markup=False,
             soft_wrap=True,
         )
+    elif isinstance(event, Remark):
+        console.print(event.text, markup=False, soft_wrap=True)
 
 
 def _ended(outcome: ShapeOutcome, resumed: bool, answer: Answer | None) -> str:

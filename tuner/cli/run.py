@@ -2,6 +2,7 @@
 
 import shlex
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -70,14 +71,19 @@ def run(
     from tuner.cli.opening import opened
     from tuner.cli.tuning import tune_shapes
     from tuner.store.engine import open_store
+    from tuner.store.leases import Leases
+    from tuner.store.spooling import SpoolingRepository
     from tuner.study import Budget
 
     budget = Budget(seconds_per_shape=seconds_per_shape)
     chosen = settings(db)
+    progress = console.stderr()
+    say = partial(progress.print, markup=False, soft_wrap=True)
     with (
         interruptible(),
         opened(where, chosen.cache_dir, jobs, realtime) as found,
-        open_store(chosen.database_url) as repository,
+        open_store(chosen.database_url) as database,
+        SpoolingRepository(database, chosen.cache_dir / "spool", say) as repository,
     ):
         sms = found.device.identify().sms
         if not as_json:
@@ -86,9 +92,10 @@ def run(
             [Problem(shape, sms, d=d.layout) for shape in listing.shapes],
             found,
             repository,
+            Leases(database, patiently=repository.patiently),
             replace(budget, trials=trials) if trials else budget,
             command_line(context),
-            console.stderr(),
+            progress,
         )
     _report(tuned, len(listing.shapes), db, as_json)
     raise typer.Exit(tuned.exit_code)

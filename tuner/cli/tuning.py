@@ -16,8 +16,8 @@ from tuner.errors import StoreError, TunerError
 from tuner.hardware import DeviceIdentity
 from tuner.lookup import Answer
 from tuner.shape import Problem
-from tuner.store.repository import Repository
-from tuner.study import Budget, Event, ShapeEnded, Tools, run_all
+from tuner.store.spooling import SpoolingRepository
+from tuner.study import Budget, Event, Leases, ShapeEnded, Tools, run_all
 from tuner.trial import ShapeOutcome, ShapeState
 
 
@@ -39,7 +39,8 @@ class Tuned:
 def tune_shapes(
     problems: Sequence[Problem],
     opened: Opened,
-    repository: Repository,
+    repository: SpoolingRepository,
+    leases: Leases,
     budget: Budget,
     command: str,
     progress: Console,
@@ -66,6 +67,7 @@ def tune_shapes(
         opened.source,
         worker=this_worker(),
         menu=opened.menu,
+        leases=leases,
     )
     ended_by: TunerError | None = None
     try:

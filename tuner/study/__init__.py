@@ -1,10 +1,11 @@
 """The driver: propose, compile, prove, time and store; then race the best and store that."""
 
-from tuner.study.ports import Compiler, Tools
+from tuner.study.ports import Compiler, Leases, Tools
 from tuner.study.progress import (
     Budget,
     Event,
     RaceStarted,
+    Remark,
     ShapeEnded,
     ShapeStarted,
     TrialDone,
@@ -15,7 +16,9 @@ __all__ = [
     "Budget",
     "Compiler",
     "Event",
+    "Leases",
     "RaceStarted",
+    "Remark",
     "ShapeEnded",
     "ShapeStarted",
     "Tools",

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Protocol
 
 from tuner.config import KernelVariant
@@ -32,9 +33,40 @@ class Rows(Stored, Protocol):
     def finish_shape(self, outcome: ShapeOutcome, /) -> None: ...
 
 
+class Lease(Protocol):
+    """The right to tune a problem, for as long as the context lasts."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None: ...
+
+    def is_held(self) -> bool:
+        """False if another driver has it by now."""
+        ...
+
+
+class Leases(Protocol):
+    """Keeps several drivers off one problem."""
+
+    def claim(
+        self, problem: Problem, device_key: str, toolchain: Toolchain, source: Source
+    ) -> Lease | None:
+        """None while another driver has it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What tuning needs. `menu`: where a device can only answer for some configs, as replay."""
+    """What tuning needs. `menu`: where a device can only answer for some configs, as replay.
+
+    leases: None where no other driver tunes the same list.
+    """
 
     device: Device
     compiler: Compiler
@@ -43,3 +75,4 @@ class Tools:
     source: Source = "measured"
     worker: str = ""
     menu: Menu | None = None
+    leases: Leases | None = None

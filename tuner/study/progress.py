@@ -65,5 +65,12 @@ class ShapeEnded:
     resumed: bool
 
 
-Event = ShapeStarted | TrialDone | RaceStarted | ShapeEnded
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """A sentence about other drivers of the same list."""
+
+    text: str
+
+
+Event = ShapeStarted | TrialDone | RaceStarted | ShapeEnded | Remark
 OnEvent = Callable[[Event], None]
