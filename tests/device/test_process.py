@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.device.fake import H200, BrokenFactory, FakeFactory, Faults
-from tuner.device.process import Deadlines, DeviceProcess
+from tuner.device.deadlines import Deadlines
+from tuner.device.process import DeviceProcess
 from tuner.device.protocol import Entrant
 from tuner.errors import (
     DeviceCrashed,
@@ -76,6 +77,24 @@ def test_a_hung_kernel_is_killed_at_its_deadline_and_work_goes_on_within_five_se
         assert device.verify(entrant(GOOD)).state is TrialState.OK
         assert time.monotonic() - began < 0.5 + 5
         assert device.pid != hung
+
+
+def test_a_shape_whose_launches_take_long_has_a_longer_deadline() -> None:
+    large = Problem(GemmShape(32768, 32768, 262144), 132)
+    with DeviceProcess(FakeFactory(Faults(slow=BAD)), Deadlines(screen=0.01)) as device:
+        device.prepare(large, TRUSTED)
+        assert len(device.screen(entrant(0)).samples_us) == 3
+        device.prepare(PROBLEM, TRUSTED)
+        with pytest.raises(DeviceTimeout, match=r"screen gave no answer within 0\.0\d* s"):
+            device.screen(entrant(0))
+
+
+def test_nothing_can_be_asked_before_a_problem_is_prepared() -> None:
+    with (
+        DeviceProcess(FakeFactory()) as device,
+        pytest.raises(DeviceError, match="prepare one first"),
+    ):
+        device.verify(entrant(GOOD))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from tuner.compiler.pool import CompilePool
 from tuner.compiler.source import TranslationUnit, render
 from tuner.config import KernelConfig, KernelVariant, LaunchKnobs
 from tuner.device.cuda import open_cuda
-from tuner.device.process import Deadlines, DeviceProcess
+from tuner.device.deadlines import Deadlines
+from tuner.device.process import DeviceProcess
 from tuner.device.protocol import Entrant
 from tuner.errors import DeviceCrashed, DeviceTimeout
 from tuner.legality import faults

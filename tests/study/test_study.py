@@ -10,7 +10,8 @@ import pytest
 from tests.device.fake import TOOLCHAIN, FakeCompiler, FakeDevice, FakeFactory, Faults, true_us
 from tests.study.doubles import MemoryRows
 from tuner.config import KernelConfig, KernelVariant
-from tuner.device.process import Deadlines, DeviceProcess
+from tuner.device.deadlines import Deadlines
+from tuner.device.process import DeviceProcess
 from tuner.device.protocol import Device, Entrant
 from tuner.errors import CompileError, DeviceCrashed, DeviceError, DeviceUnavailable
 from tuner.search.seeds import seeds

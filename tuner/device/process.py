@@ -11,13 +11,13 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from tuner import errors
+from tuner.device.deadlines import Deadlines
 from tuner.device.protocol import Device, Entrant, Prepared
 from tuner.errors import (
     DeviceCrashed,
@@ -42,23 +42,6 @@ DEATH_WAIT_S = 15.0
 """How long a killed child may take to disappear; a driver can hold it for a moment."""
 
 
-@dataclass(frozen=True, slots=True)
-class Deadlines:
-    """Seconds each kind of call may take before the child is killed.
-
-    start: from spawning a child to its device being open. A race has `race` seconds, and
-    `race_round` more for every round of every entrant.
-    """
-
-    start: float = 60.0
-    identify: float = 20.0
-    prepare: float = 60.0
-    verify: float = 20.0
-    screen: float = 20.0
-    race: float = 30.0
-    race_round: float = 0.5
-
-
 class DeviceProcess:
     """Implements `Device` by asking one in a child process, started on the first call.
 
@@ -73,6 +56,7 @@ class DeviceProcess:
         self._child: BaseProcess | None = None
         self._pipe: Connection[Any, Any] | None = None
         self._identity: DeviceIdentity | None = None
+        self._problem: Problem | None = None
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -98,21 +82,25 @@ class DeviceProcess:
         return self._identity
 
     def prepare(self, problem: Problem, trusted: Entrant) -> Prepared:
-        prepared: Prepared = self._call("prepare", self._deadlines.prepare, problem, trusted)
+        self._problem = problem
+        deadline_s = self._deadlines.to_prepare(problem)
+        prepared: Prepared = self._call("prepare", deadline_s, problem, trusted)
         return prepared
 
     def verify(self, entrant: Entrant) -> Sampled:
-        verified: Sampled = self._call("verify", self._deadlines.verify, entrant)
+        deadline_s = self._deadlines.to_verify(self._require_problem())
+        verified: Sampled = self._call("verify", deadline_s, entrant)
         return verified
 
     def screen(self, entrant: Entrant) -> Sampled:
-        screened: Sampled = self._call("screen", self._deadlines.screen, entrant)
+        deadline_s = self._deadlines.to_screen(self._require_problem())
+        screened: Sampled = self._call("screen", deadline_s, entrant)
         return screened
 
     def race(self, entrants: Sequence[Entrant], protocol: str, rounds: int) -> list[Sampled]:
-        limits = self._deadlines
-        deadline = limits.race + limits.race_round * len(entrants) * rounds
-        raced: list[Sampled] = self._call("race", deadline, list(entrants), protocol, rounds)
+        problem = self._require_problem()
+        deadline_s = self._deadlines.to_race(problem, len(entrants), rounds)
+        raced: list[Sampled] = self._call("race", deadline_s, list(entrants), protocol, rounds)
         return raced
 
     def close(self) -> None:
@@ -126,6 +114,12 @@ class DeviceProcess:
             except OSError:
                 pass  # it is gone already
         self._discard()
+
+    def _require_problem(self) -> Problem:
+        """The problem that was last to be prepared, which says how long launches may take."""
+        if self._problem is None:
+            raise DeviceError("no problem was prepared; prepare one first.")
+        return self._problem
 
     def _call(self, method: Method, deadline_s: float, *arguments: object) -> Any:
         if self._closed:
@@ -146,7 +140,7 @@ class DeviceProcess:
             if not pipe.poll(deadline_s):
                 self._discard()
                 raise DeviceTimeout(
-                    f"{what} gave no answer within {deadline_s:g} s; the device process was killed."
+                    f"{what} gave no answer within {round(deadline_s, 2):g} s; the device process was killed."
                 )
             outcome, *rest = pipe.recv()
         except (EOFError, OSError) as error:
