@@ -14,7 +14,12 @@ from tuner.shape import Problem
 PROTOCOL_HOT = "graph-coldl2-hot/1"
 PROTOCOL_COOL = "graph-coldl2-cool/1"
 PROTOCOL_SCREEN = "graph-coldl2-hot-screen/1"
-"""One quick look at a candidate: it ranks, but is never compared with a race."""
+"""One quick look at a candidate, alone: it ranks, but is never compared with a race.
+
+Its graphs follow one another without gaps, which the name calls hot; but candidates are proved in
+between, so the card is about as cool as in a cool race. Stored rows carry the name, so it stays
+until what is measured changes and its version with it.
+"""
 PROTOCOL_HEAT = "graph-coldl2-hot-heat/1"
 """A short hot race of many candidates: it chooses finalists, and is not compared with theirs."""
 

@@ -79,13 +79,18 @@ def test_a_shape_ends_tuned_with_screens_and_two_races_against_both_libraries() 
     assert outcome.trials == 24
     assert outcome.compiled == len({variant(row) for row in screened(rows.rows)})
     assert rows.outcomes == [outcome]
-    for protocol, rounds in ((PROTOCOL_HOT, 5), (PROTOCOL_COOL, 3)):
+    hot, cool = "tile=128x256 stages=4", "tile=128x128 stages=6"
+    for protocol, rounds, algorithms in (
+        (PROTOCOL_HOT, 5, {hot}),
+        (PROTOCOL_COOL, 3, {hot, cool}),
+    ):
         race = [row for row in rows.rows if row.protocol == protocol]
         assert Counter(row.contender.name for row in race) == {
             "kernel": 4,
             "cublas": 1,
-            "cublaslt": 1,
+            "cublaslt": len(algorithms),
         }
+        assert {r.contender.algorithm for r in race if r.contender.algorithm} == algorithms
         assert {len(row.samples_us) for row in race} == {rounds}
         assert len({row.race for row in race}) == 1
         assert race[0].race is not None
@@ -355,12 +360,14 @@ def test_a_shape_on_which_cublaslt_fails_is_tuned_against_cublas_and_the_failure
     assert outcome.state is ShapeState.TUNED
     assert outcome.counts == {"ok": 24}
     libraries = [r for r in rows.rows if r.contender.name != "kernel"]
-    assert [(r.contender.name, r.protocol, r.state) for r in libraries] == [
-        ("cublas", PROTOCOL_HOT, TrialState.OK),
-        ("cublaslt", PROTOCOL_HOT, TrialState.CRASHED),
-        ("cublas", PROTOCOL_COOL, TrialState.OK),
+    failed = {(r.protocol, r.race) for r in libraries if r.state is TrialState.CRASHED}
+    assert {r.contender.name for r in libraries if r.state is TrialState.CRASHED} == {"cublaslt"}
+    raced = [r for r in libraries if r.state is TrialState.OK]
+    assert [(r.contender.name, r.protocol) for r in raced] == [
+        ("cublas", PROTOCOL_HOT),
+        ("cublas", PROTOCOL_COOL),
     ]
-    assert libraries[0].race == libraries[1].race is not None
+    assert (PROTOCOL_HOT, raced[0].race) in failed
 
 
 def test_a_device_out_of_memory_ends_the_shape_and_bans_no_variant() -> None:

@@ -140,7 +140,8 @@ class DeviceProcess:
             if not pipe.poll(deadline_s):
                 self._discard()
                 raise DeviceTimeout(
-                    f"{what} gave no answer within {round(deadline_s, 2):g} s; the device process was killed."
+                    f"{what} gave no answer within {round(deadline_s, 2):g} s; the device process "
+                    "was killed."
                 )
             outcome, *rest = pipe.recv()
         except (EOFError, OSError) as error:

@@ -7,12 +7,15 @@ from tuner.config import KernelConfig, KernelVariant
 
 
 def choose_finalists(
-    cool: Sequence[KernelConfig], hot: Sequence[KernelConfig], per_variant: int = 1
+    screened: Sequence[KernelConfig], hot: Sequence[KernelConfig], per_variant: int = 1
 ) -> list[KernelConfig]:
-    """The two rankings in turn, hot first, without repeats, at most `per_variant` of a variant."""
+    """The two rankings in turn, without repeats, at most `per_variant` of a variant.
+
+    screened: as each was screened alone; hot: as a heat ranked them, which goes first.
+    """
     taken: dict[KernelVariant, int] = {}
     chosen: dict[KernelConfig, None] = {}
-    for pair in zip_longest(hot, cool):
+    for pair in zip_longest(hot, screened):
         for config in pair:
             if config is None or config in chosen:
                 continue

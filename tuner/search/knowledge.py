@@ -10,7 +10,7 @@ from tuner.shape import Problem
 from tuner.trial import Measurement, ShapeOutcome, Source, Toolchain
 
 NEIGHBOURS = 6
-"""Tuned shapes that a search learns from: the nearest."""
+"""Tuned shapes that a search learns from: the nearest. A guess."""
 
 
 class Stored(Protocol):

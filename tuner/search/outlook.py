@@ -13,10 +13,10 @@ from tuner.shape import Problem
 from tuner.trial import PROTOCOL_SCREEN, Measurement, TrialState
 
 FAILURE_CAUTION = 0.5
-"""How much of a candidate's promise a failure right beside it takes away."""
+"""How much of a candidate's promise a failure right beside it takes away. A guess."""
 MAX_LESSONS = 256
-"""Rows of other shapes that the belief is built on: the nearest, to keep asking quick."""
-
+"""Rows of other shapes that the belief is built on: the nearest, to keep asking quick. A guess at
+where more would teach less than they cost; solving grows with the cube."""
 
 Lesson = tuple[Problem, KernelConfig, float]
 """A config of another shape and how far, in ln(time), it was off the model there."""

@@ -22,6 +22,8 @@ from tuner.config import (
 from tuner.legality import MAX_STAGES, faults, output_pitch, variant_faults
 from tuner.shape import TMA_ROW_MULTIPLE, Problem
 
+# The thresholds that follow are guesses, set to leave several hundred variants of a menu, and fitted
+# on nothing: recordings are drawn from the menu, so they cannot tell what lies beyond it.
 MAX_PADDING = 2.0
 """A tile is left out if it computes more than this many times what the tightest one computes."""
 MAX_CLUSTER_PADDING = 4 / 3
@@ -146,7 +148,8 @@ def tile_grid(problem: Problem, variant: KernelVariant) -> tuple[int, int]:
 def resident_sms(sms: int, cluster_size: int) -> int:
     """Thread blocks that run at once, as far as it is known without asking a device.
 
-    Clusters of four strand multiprocessors: an H200 holds 30 of the 33 that its count suggests.
+    Clusters of four strand multiprocessors: an H200 was seen to hold 30 of the 33 that its count
+    suggests. For other parts and other sizes the same share is a guess.
     """
     usable = sms * 10 // 11 if cluster_size > 2 else sms
     return max(usable // cluster_size, 1) * cluster_size
