@@ -21,6 +21,7 @@ from tuner.hardware import DeviceIdentity
 from tuner.search.seeds import estimate_us
 from tuner.shape import Problem
 from tuner.trial import (
+    PROTOCOL_COOL,
     CompileFailure,
     Conditions,
     Contender,
@@ -124,7 +125,7 @@ class FakeDevice:
             config = entrant.contender.config
             if config and config.variant in self.faults.hang_in_race:
                 raise DeviceCrashed("the race broke the context.")
-        return [self._timed(e.contender, rounds) for e in entrants]
+        return [self._timed(_named(e.contender, protocol), rounds) for e in entrants]
 
     def close(self) -> None:
         self.calls.append(("close", None))
@@ -134,8 +135,6 @@ class FakeDevice:
         config = contender.config
         if config is None:
             us = 2 + self._problem.shape.flops / (self._problem.sms * 4096 * 1400.0)
-            if contender.name == "cublaslt":
-                contender = Contender("cublaslt", algorithm="tile=128x256 stages=4")
         elif config.variant in self.faults.nan or self.faults.all_nan:
             us = math.nan
         elif config.variant in self.faults.too_fast:
@@ -152,6 +151,14 @@ class FakeDevice:
         config = entrant.contender.config
         assert config is not None
         return config
+
+
+def _named(contender: Contender, protocol: str) -> Contender:
+    """cuBLASLt without an algorithm stands for the one that is best under the protocol."""
+    if contender != Contender("cublaslt"):
+        return contender
+    best = "tile=128x128 stages=6" if protocol == PROTOCOL_COOL else "tile=128x256 stages=4"
+    return Contender("cublaslt", algorithm=best)
 
 
 def _kill_once(marker: Path) -> None:

@@ -93,7 +93,11 @@ def test_a_study_on_a_recording_ends_tuned_with_recorded_times_marked_as_replay(
     assert {row.source for row in rows.rows} == {"replay"}
     recorded = {(r.protocol, r.contender): r.samples_us for r in ROWS}
     for row in rows.rows:
-        if row.protocol == PROTOCOL_HEAT:
+        if row.state is TrialState.UNSTABLE:  # cuBLASLt's best of one race, not in the other
+            assert (row.protocol, row.contender) not in recorded
+            assert row.contender.algorithm is not None
+            assert row.samples_us == ()
+        elif row.protocol == PROTOCOL_HEAT:
             played = recorded[PROTOCOL_HOT, row.contender]
             assert row.samples_us == played[: len(row.samples_us)] != ()
         else:

@@ -48,7 +48,8 @@ KNOB_BASES = 6
 HEAT_ENTRANTS = 96
 HEAT_ROUNDS = 3
 NO_CANDIDATE = "no candidate was right and measurable."
-LIBRARIES = [Entrant(Contender("cublas")), Entrant(Contender("cublaslt"))]
+CUBLAS = Entrant(Contender("cublas"))
+BEST_ALGORITHM = Entrant(Contender("cublaslt"))
 Ask = Callable[[int], list[KernelConfig]]
 NO_CUBIN = frozenset({TrialState.COMPILE_REFUSED, TrialState.COMPILE_TIMEOUT})
 
@@ -93,10 +94,16 @@ class Study:
             finalists = self._search(searcher, attempts)
             if not finalists:
                 return ShapeState.NO_VALID_CONFIG, NO_CANDIDATE
-            entrants = self._kernels(finalists) + LIBRARIES
-            hot = self._race(attempts, entrants, PROTOCOL_HOT, self._budget.rounds_hot)
-            raced = {(row.contender.name, row.contender.config) for row in hot}
-            lasting = [e for e in entrants if (e.contender.name, e.contender.config) in raced]
+            entrants = [*self._kernels(finalists), CUBLAS]
+            hot = self._race(
+                attempts, [*entrants, BEST_ALGORITHM], PROTOCOL_HOT, self._budget.rounds_hot
+            )
+            # Who ran hot runs cool; the algorithm that was best hot by its name, and beside it the
+            # one that is best cool.
+            raced = dict.fromkeys(row.contender for row in hot)
+            lasting = [e for e in entrants if e.contender in raced]
+            named = [Entrant(c) for c in raced if c.algorithm is not None]
+            lasting += [*named, BEST_ALGORITHM] if named else []
             self._race(attempts, lasting, PROTOCOL_COOL, self._budget.rounds_cool)
         except DoesNotFit as error:
             return ShapeState.DOES_NOT_FIT, str(error)
@@ -161,10 +168,10 @@ class Study:
         self._measure(searcher, attempts, lambda n: searcher.ask_knobs(n, bases), trials)
         # A recording may hold too few launches of those variants to use up the trials.
         self._measure(searcher, attempts, searcher.ask, trials)
-        cool = searcher.fastest(finalists, per_variant=2)
-        entrants = dict.fromkeys([*cool, *searcher.relaunched(bases)])
+        screened = searcher.fastest(finalists, per_variant=2)
+        entrants = dict.fromkeys([*screened, *searcher.relaunched(bases)])
         hot = self._heat(attempts, list(entrants)[:HEAT_ENTRANTS])
-        return choose_finalists(cool, hot, per_variant=2)[:finalists]
+        return choose_finalists(screened, hot, per_variant=2)[:finalists]
 
     def _measure(self, searcher: Searcher, attempts: Attempts, ask: Ask, planned: int) -> None:
         ready = compiled_ahead(
