@@ -33,7 +33,6 @@ from tuner.trial import (
 )
 from tuner.trial_json import InvalidRow, read_lines
 
-DEFAULT_RECORDING = "h200"
 COMPILE_STATES = frozenset({TrialState.COMPILE_REFUSED, TrialState.COMPILE_TIMEOUT})
 
 
@@ -110,7 +109,7 @@ class ReplayDevice:
 
     def __init__(
         self,
-        recording: Recording | Path | str = DEFAULT_RECORDING,
+        recording: Recording | Path | str,
         realtime: bool = False,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:

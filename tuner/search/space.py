@@ -22,7 +22,7 @@ from tuner.config import (
 from tuner.legality import MAX_STAGES, faults, output_pitch, variant_faults
 from tuner.shape import TMA_ROW_MULTIPLE, Problem
 
-# The thresholds that follow are guesses, set to leave several hundred variants of a menu, and fitted
+# The thresholds that follow are guesses, set to leave several hundred variants of a menu and fitted
 # on nothing: recordings are drawn from the menu, so they cannot tell what lies beyond it.
 MAX_PADDING = 2.0
 """A tile is left out if it computes more than this many times what the tightest one computes."""
