@@ -228,11 +228,14 @@ def test_an_owner_reads_back_what_it_wrote() -> None:
     assert not me.is_known_dead()
 
 
-def test_a_stopped_process_is_not_dead() -> None:
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as stopped:
-        os.kill(stopped.pid, signal.SIGSTOP)
-        assert not replace(Owner.this_process(), pid=stopped.pid).is_known_dead()
-        stopped.kill()
+def test_a_stopped_process_is_not_dead_and_one_that_nobody_asks_about_is() -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
+        owner = replace(Owner.this_process(), pid=process.pid)
+        os.kill(process.pid, signal.SIGSTOP)
+        assert not owner.is_known_dead()
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert owner.is_known_dead()
 
 
 def test_a_lease_ends_by_itself_where_the_database_is_gone_at_its_end(

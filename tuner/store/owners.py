@@ -42,6 +42,14 @@ class Owner:
             return True
         except OSError:
             return False
+        return _is_zombie(self.pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """It ended, and its parent did not ask how yet. proc(5): the state follows the name."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:1] == ["Z"]
+    except (OSError, ValueError):
         return False
 
 
