@@ -6,20 +6,13 @@ splits, without tiles that would mostly compute padding.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from random import Random
 
-from tuner.config import (
-    PROMOTIONS,
-    KernelConfig,
-    KernelVariant,
-    LaunchKnobs,
-    Schedule,
-    Split,
-    Store,
-)
+from tuner.config import PROMOTIONS, KernelConfig, KernelVariant, LaunchKnobs, Store
 from tuner.legality import MAX_STAGES, faults, output_pitch, variant_faults
+from tuner.search.families import FAMILIES, FOURS, PAIRS, TWO_CONSUMERS
 from tuner.shape import TMA_ROW_MULTIPLE, Problem
 
 # The thresholds that follow are guesses, set to leave several hundred variants of a menu and fitted
@@ -36,40 +29,6 @@ SMALL_TILE = 64
 """Accumulators per thread up to which deep rings and several slabs per stage are offered."""
 LARGE_TILE = 128
 """Accumulators per thread from which a second register split is offered."""
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """Tiles that share a way of dividing work among consumer warpgroups."""
-
-    consumers: int
-    schedule: Schedule
-    split: Split
-    block_m: int
-    block_n: tuple[int, ...]
-    registers: tuple[tuple[int, int], ...]
-
-
-_ONE = ((0, 0),)
-_TWO = ((24, 240), (40, 232))
-_THREE = ((32, 160),)
-
-FAMILIES = (
-    Family(1, "cooperative", "m", 64, (16, 32, 48, 64, 80, 96, 112, 128), _ONE),
-    Family(1, "cooperative", "m", 64, (144, 160, 176, 192, 224, 256), _ONE),
-    Family(2, "cooperative", "m", 128, (16, 32, 48, 64, 96, 112, 128), _TWO),
-    Family(2, "cooperative", "m", 128, (144, 160, 176, 192, 208, 224, 256), _TWO),
-    Family(2, "cooperative", "m", 256, (64, 96, 112, 128), _TWO),
-    Family(2, "cooperative", "n", 192, (128, 160, 192), _TWO),
-    Family(2, "cooperative", "n", 256, (128,), _TWO),
-    Family(2, "cooperative", "n", 320, (128,), _TWO),
-    Family(2, "pingpong", "m", 64, (64, 96, 112, 128, 160, 192, 224, 256), _TWO),
-    Family(2, "pingpong", "m", 128, (64, 96, 112, 128, 144, 160, 176, 192, 208), _TWO),
-    Family(2, "pingpong", "m", 192, (128,), _TWO),
-    Family(3, "cooperative", "m", 192, (128, 144, 160, 176, 192, 208, 224, 256), _THREE),
-)
-PAIRS = ((1, 1), (2, 1), (1, 2))
-FOURS = ((4, 1), (1, 4), (2, 2))
 
 RASTERS = (
     *product(("along_m", "along_n"), (1, 2, 4, 8, 16)),
@@ -251,7 +210,7 @@ def _details(tile: KernelVariant, problem: Problem) -> Iterator[KernelVariant]:
             and tile.consumers == 2
             and (cluster_m, cluster_n) in PAIRS[:2]
         ):
-            producer, consumer = _TWO[1]
+            producer, consumer = TWO_CONSUMERS[1]
             yield replace(
                 base,
                 stages=deepest,
