@@ -25,8 +25,8 @@ DEVICE void mbarrier_arrive(uint32 barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// The same on a barrier of any thread block of the cluster, addressed through `mapa`. The default
-// semantics suffice, and cluster scope was measured to slow every clustered variant.
+// PTX ISA "mbarrier.arrive" on a barrier of any thread block of the cluster, addressed through `mapa`;
+// sm_90. The default semantics suffice, and cluster scope was measured to slow clustered variants.
 DEVICE void mbarrier_arrive_cluster(uint32 barrier) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }

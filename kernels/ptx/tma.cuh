@@ -20,7 +20,8 @@ DEVICE void tma_load(uint32 destination, const TensorMap& map, uint32 barrier, i
         : "memory");
 }
 
-// The same, written to and signalled at the same offset in every thread block of `mask`.
+// PTX ISA "cp.async.bulk.tensor" with multicast: written to, and signalled at, the same offset in
+// every thread block of `mask`; sm_90.
 DEVICE void tma_load_multicast(uint32 destination, const TensorMap& map, uint32 barrier,
                                int32 inner, int32 outer, uint16 mask, uint64 policy) {
     asm volatile(

@@ -19,7 +19,7 @@ DEVICE void named_barrier_sync(int32 id, int32 threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// Arrives without waiting.
+// PTX ISA "bar / barrier": arrives without waiting.
 DEVICE void named_barrier_arrive(int32 id, int32 threads) {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }

@@ -90,7 +90,7 @@ class FakeDevice:
         if self.faults.disagrees:
             raise DeviceError("the trusted config and the reference disagree.")
         self._problem = problem
-        return Prepared(need, 3, 0.1)
+        return Prepared(3, 0.1)
 
     def verify(self, entrant: Entrant) -> Sampled:
         config = self._ready(entrant)

@@ -22,7 +22,6 @@ class Entrant:
 class Prepared:
     """Operands are on the device and the trusted config agrees with a higher-precision product."""
 
-    bytes_allocated: int
     operand_sets: int
     reference_error: float
     """Largest error of the trusted config, as a share of the allowed error; at most 1."""

@@ -141,7 +141,7 @@ class ReplayDevice:
         if not self.recording.rows(problem):
             raise DeviceError(f"the recording {self.recording.name} has no {problem.shape}.")
         self._problem = problem
-        return Prepared(bytes_allocated=0, operand_sets=0, reference_error=0.0)
+        return Prepared(operand_sets=0, reference_error=0.0)
 
     def verify(self, entrant: Entrant) -> Sampled:
         row = self._screened(entrant.contender)

@@ -35,14 +35,6 @@ class Monitor:
     def memory_bytes(self) -> int:
         return int(pynvml.nvmlDeviceGetMemoryInfo(self._handle).total)
 
-    def max_sm_clock_mhz(self) -> int:
-        return int(pynvml.nvmlDeviceGetMaxClockInfo(self._handle, pynvml.NVML_CLOCK_SM))
-
-    def other_processes(self, own_pid: int) -> list[int]:
-        """Processes that compute on the GPU besides this one."""
-        running = pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
-        return [p.pid for p in running if p.pid != own_pid]
-
     def read(self) -> Reading:
         h = self._handle
         milliwatts = told(pynvml.nvmlDeviceGetPowerUsage, h)
