@@ -10,8 +10,8 @@ class Settings:
     """Where things are kept.
 
     database_url: TUNER_DATABASE_URL, default a SQLite file in the user's data directory.
-    cache_dir: TUNER_CACHE_DIR, default the user's cache directory; holds cubins and locks.
-    api_token: TUNER_API_TOKEN, needed by the writing routes of the server.
+    cache_dir: TUNER_CACHE_DIR, default the user's cache directory; holds cubins.
+    api_token: TUNER_API_TOKEN; no route needs it yet.
     """
 
     database_url: str

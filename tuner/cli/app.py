@@ -60,8 +60,8 @@ class Commands(TyperGroup):
 app = typer.Typer(
     cls=Commands,
     help="Finds, proves and serves the fastest configuration of a Hopper bf16 GEMM kernel.",
-    epilog="Settings: TUNER_DATABASE_URL, the database; TUNER_CACHE_DIR, for compiled kernels and "
-    "locks. TUNER_API_TOKEN is reserved: no route of the service needs it yet.\n\n"
+    epilog="Settings: TUNER_DATABASE_URL, the database; TUNER_CACHE_DIR, for compiled "
+    "kernels. TUNER_API_TOKEN is reserved: no route of the service needs it yet.\n\n"
     "Exit codes: 0 every shape has a config; 2 bad usage or input, nothing started; "
     "3 finished, some shapes have none; 4 no usable device; 5 database unusable; "
     "130 interrupted, finished work kept.",
