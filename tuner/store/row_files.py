@@ -68,6 +68,8 @@ class RowFile:
                     elif line.strip():
                         yield self._understood(number, line)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            if not number:
+                raise InvalidRow(f"{self.path} is damaged: {error}.") from error
             yield Refused(f"{self.path}:{number + 1}", f"the compressed file is damaged ({error}).")
         if not number:
             raise InvalidRow(f"{self.path} is empty; a file of rows begins with a header.")
