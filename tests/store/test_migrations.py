@@ -14,7 +14,7 @@ import optuna
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, inspect, select, text
+from sqlalchemy import Connection, Engine, Inspector, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
 from tests.store.examples import DEVICE_KEY, PROBLEM, measurement, outcome
@@ -307,6 +307,19 @@ def test_threads_that_open_one_empty_database_make_it_once(database_url: str) ->
         list(pool.map(work, range(6)))
     with open_store(database_url) as store:
         assert store.watermark()[0] == 6
+
+
+def test_tables_that_another_process_makes_between_two_looks_are_not_foreign(
+    postgres_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def inspected_later(connection: Connection) -> Inspector:
+        monkeypatch.undo()
+        assert upgrade_store(postgres_database_url).current is None
+        return inspect(connection)
+
+    monkeypatch.setattr(schema, "inspect", inspected_later)
+    with open_store(postgres_database_url) as store:
+        assert store.watermark() == (0, 0)
 
 
 def test_migrations_come_with_the_package() -> None:

@@ -1,12 +1,13 @@
 """From races to the best config. Standard library only: server, client and search share it."""
 
 from tuner.lookup.answer import Answer, Library, Match, Timing
-from tuner.lookup.choose import choose
+from tuner.lookup.choose import COUNTED_PROTOCOLS, choose
 from tuner.lookup.miss import Miss, MissState, nothing_stored, why_none
 from tuner.lookup.numerics import numerics_of
 from tuner.lookup.race import Race
 
 __all__ = [
+    "COUNTED_PROTOCOLS",
     "Answer",
     "Library",
     "Match",

@@ -19,6 +19,9 @@ TIE_MARGIN = 0.005
 DEFAULT_PROTOCOLS = ((PROTOCOL_HOT, PROTOCOL_COOL), (PROTOCOL_HOT,), (PROTOCOL_COOL,))
 """Without a protocol asked for, hot and cool both count; a shape raced under one has that one."""
 
+COUNTED_PROTOCOLS = frozenset(name for group in DEFAULT_PROTOCOLS for name in group)
+"""All that an answer without a protocol rests on."""
+
 
 def choose(
     races: Sequence[Race],

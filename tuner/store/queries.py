@@ -26,14 +26,16 @@ def attempts(
     return query.where(_made_with(measurements, toolchain)) if toolchain else query
 
 
-def raced(problem: Problem, device_key: str, protocol: str | None) -> Select[Any]:
-    """The rows of every race; the partial index holds them and no screenings."""
+def raced(
+    problem: Problem, device_key: str, protocols: Collection[str] | None = None
+) -> Select[Any]:
+    """The rows of every race under `protocols`; the partial index holds them and no screenings."""
     query = (
         select(measurements)
         .where(_is(measurements, problem, device_key), measurements.c.race.is_not(None))
         .order_by(measurements.c.measured_at, measurements.c.id)
     )
-    return query.where(measurements.c.protocol == protocol) if protocol is not None else query
+    return query if protocols is None else query.where(measurements.c.protocol.in_(protocols))
 
 
 def failures(problem: Problem, device_key: str, toolchain: Toolchain | None) -> Select[Any]:

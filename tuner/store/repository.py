@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from tuner import __version__
 from tuner.hardware import DeviceIdentity
-from tuner.lookup import Answer, Race, choose
+from tuner.lookup import COUNTED_PROTOCOLS, Answer, Race, choose
 from tuner.shape import Problem
 from tuner.store import queries
 from tuner.store.faults import store_error
@@ -118,8 +118,7 @@ class Repository:
 
     def races(self, problem: Problem, device_key: str, protocol: str | None = None) -> list[Race]:
         """Every race of one problem, oldest first; with `protocol`, those under it."""
-        found = self._all(queries.raced(problem, device_key, protocol), problem)
-        return races_of(value for row in found if (value := readable(row)))
+        return self._races(problem, device_key, None if protocol is None else [protocol])
 
     def best(
         self,
@@ -130,7 +129,9 @@ class Repository:
         current_driver: str | None = None,
     ) -> Answer | None:
         """The best config of one problem by the rules of `tuner.lookup.choose`, or None."""
-        races = self.races(problem, device_key, protocol)
+        # Heats, which are most of what is raced, need not be read.
+        protocols = COUNTED_PROTOCOLS if protocol is None else [protocol]
+        races = self._races(problem, device_key, protocols)
         return choose(races, protocol, current, current_driver)
 
     def outcome(
@@ -167,6 +168,12 @@ class Repository:
         """Grows with every stored row and outcome; cheap, so that a cache can follow it."""
         (row,) = self._all(queries.watermark())
         return row["rows"] or 0, row["outcomes"] or 0
+
+    def _races(
+        self, problem: Problem, device_key: str, protocols: Collection[str] | None
+    ) -> list[Race]:
+        found = self._all(queries.raced(problem, device_key, protocols), problem)
+        return races_of(value for row in found if (value := readable(row)))
 
     def _all(
         self, query: Select[Any], problem: Problem | None = None

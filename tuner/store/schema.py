@@ -54,13 +54,18 @@ def revision(connection: Connection, location: str, scripts: Path = MIGRATIONS) 
     known = {r.revision for r in script.walk_revisions()}
     context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
     found = context.get_current_heads()
+    foreign: set[str] = set()
+    if not found:
+        foreign = set(inspect(connection).get_table_names()) & set(metadata.tables)
+        # Another process may have made them since the first look, and has then said so.
+        found = context.get_current_heads() if foreign else ()
     if unknown := [r for r in found if r not in known]:
         raise StoreError(
             f"the database {location} has schema {unknown[0]}, made by a newer gemm-tuner; this "
             f"one, {__version__}, knows schemas up to {head}. Upgrade gemm-tuner, or name another "
             "database; nothing was changed."
         )
-    if not found and (foreign := set(inspect(connection).get_table_names()) & set(metadata.tables)):
+    if foreign and not found:
         raise StoreError(
             f"the database {location} has a table {sorted(foreign)[0]} that gemm-tuner did not "
             "make. Name another database; nothing was changed."
