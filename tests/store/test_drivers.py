@@ -7,10 +7,8 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-
-import pytest
 
 from tests.device.fake import H200, TOOLCHAIN
 from tests.store.drivers import BUDGET, SHAPES
@@ -61,16 +59,16 @@ def screened(store: Repository) -> list[int]:
     return [sum(row.race is None for row in of_shape) for of_shape in rows]
 
 
-@pytest.mark.parametrize("count", [2, 4])
-def test_drivers_of_one_list_tune_each_shape_once_and_none_dies(
-    database_url: str, tmp_path: Path, count: int
+def test_four_drivers_of_one_list_tune_each_shape_once_and_none_dies(
+    database_url: str, tmp_path: Path
 ) -> None:
     with open_store(database_url) as store:
-        names = [f"driver-{number}" for number in range(count)]
-        started = [driver(database_url, tmp_path, name) for name in names]
-        found = [results(process) for process in [each.__enter__() for each in started]]
-        for each in started:
-            each.__exit__(None, None, None)
+        with ExitStack() as stack:
+            started = [
+                stack.enter_context(driver(database_url, tmp_path, f"driver-{number}"))
+                for number in range(4)
+            ]
+            found = [results(process) for process in started]
         assert screened(store) == [BUDGET.trials] * len(SHAPES)
         with store.transaction(writes=False) as connection:
             counted = connection.exec_driver_sql("SELECT count(*) FROM shape_outcomes").scalar()

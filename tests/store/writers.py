@@ -5,6 +5,7 @@ import signal
 from collections.abc import Sequence
 from datetime import timedelta
 from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from sqlalchemy import create_engine
@@ -19,12 +20,11 @@ from tuner.store.spooling import SpoolingRepository
 from tuner.trial import Measurement, Toolchain
 
 
-def write(url: str, worker: int, rows: int) -> None:
-    """Open the database, whether or not somebody made it yet, and add rows one at a time."""
+def add_when_told(url: str, rows: Sequence[Measurement], now: Event) -> None:
+    """Open the database, and add rows at the moment that is shared with other processes."""
     with open_store(url) as store:
-        for step in range(rows):
-            at = NOON + timedelta(seconds=step)
-            store.add([measurement(worker=str(worker), measured_at=at)])
+        now.wait()
+        store.add(rows)
 
 
 def claim_all(url: str, worker: int, jobs: int, done: "Queue[tuple[int, int]]") -> None:
