@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from tests.device.fake import H200, TOOLCHAIN
 from tests.store.drivers import BUDGET, SHAPES
+from tests.store.outages import away
 from tuner.store.engine import open_store
 from tuner.store.repository import Repository
 
@@ -123,3 +125,20 @@ def test_a_driver_stopped_for_longer_than_its_lease_goes_on_and_its_late_result_
         stored = store.outcome(SHAPES[0], H200.key, TOOLCHAIN, "measured")
         assert stored is not None
         assert Path(stored.run_id).name == "other"
+
+
+def test_a_driver_whose_database_goes_away_in_mid_run_loses_no_row_and_tunes_every_shape(
+    postgres_database_url: str, tmp_path: Path
+) -> None:
+    with driver(postgres_database_url, tmp_path, "alone") as alone:
+        wait_for(alone, "TrialDone")
+        with away(postgres_database_url):
+            time.sleep(1.5)
+        outcomes, said = results(alone)
+    assert [outcome[1:] for outcome in outcomes] == [["tuned", BUDGET.trials]] * len(SHAPES)
+    assert "the database is back; wrote " in said
+    with open_store(postgres_database_url) as store:
+        assert screened(store) == [BUDGET.trials] * len(SHAPES)
+        for problem in SHAPES:
+            assert store.best(problem, H200.key) is not None
+    assert list((tmp_path / "alone.spool").glob("*")) == []

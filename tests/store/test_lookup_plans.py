@@ -128,8 +128,8 @@ def test_a_look_up_takes_as_many_steps_in_a_large_database_as_in_a_small_one(
     small, large = (
         instructions(f"sqlite:///{tmp_path / f'{rows}.db'}", rows) for rows in (200, 20_000)
     )
-    assert small == large
-    assert small > 100
+    assert small > 1000
+    assert abs(large - small) < small / 100
 
 
 def test_claiming_and_publishing_look_up_by_an_index(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from sqlalchemy import text
 from tests.store.examples import DEVICE_KEY, NOON, PROBLEM, TOOLCHAIN, measurement, outcome
 from tests.store.outages import away, full_disk
 from tests.store.writers import spool_and_die
+from tuner.cli.main import main
 from tuner.errors import StoreError, StoreUnavailable
 from tuner.hardware import DeviceIdentity
 from tuner.store import engine as engines
@@ -248,6 +249,25 @@ def test_a_process_killed_during_an_outage_leaves_its_rows_to_the_next_run(
     assert files(folder) == [name.replace(".jsonl", ".unreadable")]
 
 
+def test_an_entry_that_the_database_refuses_stops_no_later_run(
+    store: Repository, folder: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = spools.Spool(folder, store.location)
+    kept.append(rows(2))
+    kept.close()
+
+    def refused(_: object) -> None:
+        raise StoreError("it breaks a rule.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "add", refused)
+        SpoolingRepository(store, folder, said.append).recover()
+    (name,) = files(folder)
+    assert said == [f"it breaks a rule. The file was kept as {folder / name}."]
+    assert name == kept.path.with_suffix(".unreadable").name
+    assert spools.read(folder / name) == (rows(2), [])
+
+
 def test_the_spool_of_a_living_process_is_left_to_it(
     spooling: SpoolingRepository, store: Repository, database_url: str, folder: Path
 ) -> None:
@@ -335,3 +355,23 @@ def test_a_postgres_server_restarted_in_mid_run_costs_no_row(folder: Path, said:
         shutil.rmtree(data, ignore_errors=True)
     assert files(folder) == []
     assert said[-1].startswith("the database is back; wrote ")
+
+
+def test_the_next_tuner_run_writes_what_an_earlier_one_had_to_keep(
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TUNER_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "shapes.txt").write_text("512 512 512\n")
+    with open_store(database_url) as store:
+        kept = spools.Spool(tmp_path / "cache" / "spool", store.location)
+        kept.append(rows(3))
+        kept.close()
+        run = ["run", "--shapes", str(tmp_path / "shapes.txt"), "--device", "replay"]
+        assert main([*run, "--trials", "2", "--db", database_url]) == 0
+        assert stored(store) == expected(*rows(3))
+    said = capsys.readouterr().err
+    assert f"wrote 3 results that an earlier run had kept in {kept.path}." in said
+    assert files(tmp_path / "cache" / "spool") == []

@@ -55,7 +55,8 @@ def run(
     """Tune every shape, store every measurement, and print the best configs.
 
     Shapes that were tuned before are not tuned again, so the same command resumes an interrupted
-    run. A shape that cannot be tuned says why, and the others go on.
+    run. A shape that cannot be tuned says why, and the others go on. Several runs on several GPUs
+    may share a list and a database: each shape is tuned by one of them.
 
     Examples:
 

@@ -69,10 +69,19 @@ class SpoolingRepository:
             self._spool.close()
 
     def recover(self) -> None:
-        """Write what processes that died left in their files. Raises: StoreError."""
+        """Write what processes that died left in their files. Raises: StoreUnavailable.
+
+        A file that holds anything else than entries, or an entry that the database refuses, is
+        renamed and kept.
+        """
         for path in self._spool.left_behind():
             entries, faults = read(path)
-            self._write(entries)
+            try:
+                self._write(entries)
+            except StoreUnavailable:
+                raise
+            except StoreError as error:
+                entries, faults = [], [str(error)]
             if entries:
                 self._say(f"wrote {len(entries)} results that an earlier run had kept in {path}.")
             if faults:
