@@ -11,7 +11,7 @@ from tuner.cli import console, exits
 from tuner.cli.devices import resolve_stored
 from tuner.cli.formats import plural
 from tuner.cli.options import DatabaseOption, JsonOption, database_url, settings
-from tuner.errors import TunerError
+from tuner.trial_json import InvalidRow
 
 if TYPE_CHECKING:
     from tuner.store.repository import Repository
@@ -116,6 +116,7 @@ def import_(
     Example: tuner import rows.jsonl.gz
     """
     from tuner.store.engine import open_store
+    from tuner.store.source import SourceUnusable
     from tuner.store.transfer import import_file, stored_hash
 
     moved: list[Moved] = []
@@ -127,7 +128,7 @@ def import_(
             except OSError as error:
                 unusable += 1
                 typer.echo(f"{path} cannot be read: {error.strerror or error}.", err=True)
-            except TunerError as error:
+            except (SourceUnusable, InvalidRow) as error:
                 unusable += 1
                 typer.echo(str(error), err=True)
         content = stored_hash(repository)
@@ -148,6 +149,7 @@ def merge(
     Example: tuner merge team.db alice.db postgresql://tuner@db/tuner
     """
     from tuner.store.engine import open_store
+    from tuner.store.source import SourceUnusable
     from tuner.store.transfer import merge, stored_hash
 
     moved: list[Moved] = []
@@ -156,7 +158,7 @@ def merge(
         for source in sources:
             try:
                 moved.append(merge(repository, database_url(source)))
-            except TunerError as error:
+            except SourceUnusable as error:
                 unusable += 1
                 typer.echo(str(error), err=True)
         content = stored_hash(repository)

@@ -22,6 +22,8 @@ def whole_file(target: Path) -> Iterator[Path]:
     """
     if target.is_dir():
         raise OutputError(f"{target} is a folder; name a file in it.")
+    if not target.parent.is_dir():
+        raise OutputError(f"{target} cannot be written: its folder is not there. Make it first.")
     private = target.with_name(f".{target.name}.{os.getpid()}-{uuid4().hex[:8]}.part")
     try:
         yield private
@@ -31,7 +33,7 @@ def whole_file(target: Path) -> Iterator[Path]:
     except OSError as error:
         raise cannot_write(target, error) from error
     finally:
-        for left in target.parent.glob(f"{private.name}*") if target.parent.is_dir() else ():
+        for left in target.parent.glob(f"{private.name}*"):
             with suppress(OSError):
                 left.unlink()
 

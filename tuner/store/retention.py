@@ -81,13 +81,8 @@ def _removed(connection: Connection, before: datetime) -> Pruned:
     races = _delete(connection, measurements, surplus)
     outcomes = _delete(connection, shape_outcomes, _surplus_outcomes(connection, before))
     ended = connection.execute(_unused_runs(before)).rowcount
-    left: dict[str, int] = dict(
-        connection.execute(
-            select(c.state, func.count()).where(c.measured_at < before).group_by(c.state)
-        )
-        .tuples()
-        .all()
-    )
+    by_state = select(c.state, func.count()).where(c.measured_at < before).group_by(c.state)
+    left: dict[str, int] = {row[0]: row[1] for row in connection.execute(by_state)}
     answers = left.pop(TrialState.OK.value, 0)
     kept = {"in races that answers rest on": answers, "failures": sum(left.values())}
     return Pruned(screenings, races, outcomes, ended, kept)

@@ -29,6 +29,10 @@ EXPORT_TABLE = "tuner_export"
 """In a file made by `tuner export --format sqlite`: one row, the header."""
 
 
+class SourceUnusable(StoreError):
+    """A database that cannot be read from, as opposed to the one that is written to."""
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """An open database at this version's schema."""
@@ -38,7 +42,7 @@ class Source:
 
     @contextmanager
     def moment(self) -> Iterator[Connection]:
-        """A transaction in which every statement sees the same rows. Raises: StoreError."""
+        """A transaction in which every statement sees the same rows. Raises: SourceUnusable."""
         options = {"isolation_level": "REPEATABLE READ"}
         postgres = self.engine.dialect.name == "postgresql"
         try:
@@ -48,7 +52,7 @@ class Source:
             ):
                 yield opened
         except SQLAlchemyError as error:
-            raise store_error(self.location, error) from error
+            raise SourceUnusable(str(store_error(self.location, error))) from error
 
     def read(self, device_key: str | None = None) -> Iterator[Told | Refused]:
         """Every row, or those of one device; one that is not what its digest says is refused."""
@@ -93,18 +97,15 @@ def rows_of(
 def opened_source(url: str) -> Iterator[Source]:
     """Open a database for reading. A SQLite file of an older schema is read from an upgraded copy.
 
-    Raises: StoreError for one that is newer, damaged, empty, not there, or not gemm-tuner's.
+    Raises: SourceUnusable for one that is newer, damaged, empty, not there, or not gemm-tuner's.
     """
-    location = locate(url)
     with tempfile.TemporaryDirectory(prefix="tuner-source-") as folder:
-        if location.path:
-            _require_whole(location.path)
-        engine = reading_engine(location)
         try:
-            stood = _revision(engine, location)
-            if not stood.is_head:
-                engine.dispose()
-                engine = reading_engine(_upgraded(location, stood, Path(folder)))
+            location = locate(url)
+            engine = _ready(location, Path(folder))
+        except StoreError as error:
+            raise SourceUnusable(str(error)) from error
+        try:
             yield Source(str(location), engine)
         finally:
             engine.dispose()
@@ -117,6 +118,21 @@ def export_header(source: Source) -> str | None:
             return None
         found = connection.exec_driver_sql(f"SELECT header FROM {EXPORT_TABLE}").scalar()
     return found if isinstance(found, str) else None
+
+
+def _ready(location: Location, folder: Path) -> Engine:
+    if location.path:
+        _require_whole(location.path)
+    engine = reading_engine(location)
+    try:
+        stood = _revision(engine, location)
+        if stood.is_head:
+            return engine
+    except BaseException:
+        engine.dispose()
+        raise
+    engine.dispose()
+    return reading_engine(_upgraded(location, stood, folder))
 
 
 def _require_whole(path: Path) -> None:
