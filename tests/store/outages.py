@@ -1,15 +1,20 @@
-"""Databases that go away and come back."""
+"""Databases that go away and come back, and rows that must outlive it."""
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
 from sqlalchemy import event, make_url
 
+from tests.store.examples import DEVICE_KEY, NOON, PROBLEM, measurement
 from tuner.store.engine import locate
 from tuner.store.repository import Repository
+from tuner.trial import Measurement
 
 
 @contextmanager
@@ -50,3 +55,23 @@ def full_disk(store: Repository) -> Iterator[None]:
     finally:
         event.remove(engine, "connect", limit)
         engine.dispose()
+
+
+def rows(count: int, worker: str = "w") -> list[Measurement]:
+    return [
+        measurement(worker=worker, measured_at=NOON + timedelta(seconds=step))
+        for step in range(count)
+    ]
+
+
+def stored(store: Repository) -> Counter[str]:
+    found = store.attempts(PROBLEM, DEVICE_KEY, sources=["measured"])
+    return Counter(f"{row.worker} {row.measured_at}" for row in found)
+
+
+def expected(*kept: Measurement) -> Counter[str]:
+    return Counter(f"{row.worker} {row.measured_at}" for row in kept)
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*")) if folder.exists() else []

@@ -1,18 +1,14 @@
 """A database that goes away in mid-run costs no row and doubles none."""
 
 import errno
-import json
-import multiprocessing
 import os
 import shutil
 import tempfile
 import time
 import warnings
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from threading import Timer
 
@@ -20,13 +16,10 @@ import pytest
 from sqlalchemy import text
 
 from tests.store.examples import DEVICE_KEY, NOON, PROBLEM, TOOLCHAIN, measurement, outcome
-from tests.store.outages import away, full_disk
-from tests.store.writers import spool_and_die
-from tuner.cli.main import main
+from tests.store.outages import away, expected, files, full_disk, rows, stored
 from tuner.errors import StoreError, StoreUnavailable
 from tuner.hardware import DeviceIdentity
 from tuner.store import engine as engines
-from tuner.store import spool as spools
 from tuner.store.engine import open_store
 from tuner.store.repository import Repository
 from tuner.store.spooling import SpoolingRepository
@@ -54,26 +47,6 @@ def folder(tmp_path: Path) -> Path:
 def spooling(store: Repository, folder: Path, said: list[str]) -> Iterator[SpoolingRepository]:
     with SpoolingRepository(store, folder, said.append, patience_s=0.5) as repository:
         yield repository
-
-
-def rows(count: int, worker: str = "w") -> list[Measurement]:
-    return [
-        measurement(worker=worker, measured_at=NOON + timedelta(seconds=step))
-        for step in range(count)
-    ]
-
-
-def stored(store: Repository) -> Counter[str]:
-    found = store.attempts(PROBLEM, DEVICE_KEY, sources=["measured"])
-    return Counter(f"{row.worker} {row.measured_at}" for row in found)
-
-
-def expected(*kept: Measurement) -> Counter[str]:
-    return Counter(f"{row.worker} {row.measured_at}" for row in kept)
-
-
-def files(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.glob("*")) if folder.exists() else []
 
 
 def test_without_an_outage_nothing_is_spooled_and_nothing_is_said(
@@ -229,103 +202,6 @@ def test_a_row_that_no_database_can_hold_is_refused_and_not_spooled(
     assert len(spooling.attempts(PROBLEM, DEVICE_KEY, sources=["measured"])) == 1
 
 
-def test_a_process_killed_during_an_outage_leaves_its_rows_to_the_next_run(
-    store: Repository, database_url: str, folder: Path, said: list[str]
-) -> None:
-    context = multiprocessing.get_context("spawn")
-    with away(database_url):
-        dying = context.Process(target=spool_and_die, args=(store.location, str(folder), 4))
-        dying.start()
-        dying.join(60)
-    assert dying.exitcode == -9
-    (name,) = files(folder)
-    with (folder / name).open("a") as file:
-        file.write('{"measurement": {"digest": "half a li')
-    with SpoolingRepository(store, folder, said.append):
-        pass
-    assert stored(store) == expected(*rows(4))
-    assert "wrote 4 results" in said[0]
-    assert f"{name}:5: this line cannot be read" in said[1]
-    assert files(folder) == [name.replace(".jsonl", ".unreadable")]
-
-
-def test_an_entry_that_the_database_refuses_stops_no_later_run(
-    store: Repository, folder: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = spools.Spool(folder, store.location)
-    kept.append(rows(2))
-    kept.close()
-
-    def refused(_: object) -> None:
-        raise StoreError("it breaks a rule.")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(store, "add", refused)
-        SpoolingRepository(store, folder, said.append).recover()
-    (name,) = files(folder)
-    assert said == [f"it breaks a rule. The file was kept as {folder / name}."]
-    assert name == kept.path.with_suffix(".unreadable").name
-    assert spools.read(folder / name) == (rows(2), [])
-
-
-def test_the_spool_of_a_living_process_is_left_to_it(
-    spooling: SpoolingRepository, store: Repository, database_url: str, folder: Path
-) -> None:
-    with away(database_url):
-        spooling.add(rows(2))
-    other: list[str] = []
-    with SpoolingRepository(store, folder, other.append):
-        assert other == []
-        assert store.watermark()[0] == 0
-    assert len(files(folder)) == 1
-
-
-def test_the_spool_of_another_database_is_left_alone(
-    store: Repository, database_url: str, folder: Path, tmp_path: Path, said: list[str]
-) -> None:
-    first = SpoolingRepository(store, folder, said.append)
-    with away(database_url):
-        first.add(rows(2))
-        first.close()
-    with (
-        open_store(f"sqlite:///{tmp_path / 'another.db'}") as another,
-        SpoolingRepository(another, folder, said.append),
-    ):
-        assert another.watermark()[0] == 0
-    assert len(files(folder)) == 1
-
-
-@pytest.mark.parametrize(
-    ("one", "same"),
-    [
-        ("postgresql+psycopg://me:***@db/tuner", "postgresql+psycopg://you@db:5432/tuner"),
-        ("/data/tuner.db", "/data/./x/../tuner.db"),
-    ],
-)
-def test_one_database_has_one_name_whoever_asks(tmp_path: Path, one: str, same: str) -> None:
-    def name(location: str) -> str:
-        return spools.Spool(tmp_path, location).path.name.partition("-")[0]
-
-    assert name(one) == name(same)
-    assert name(one) != name(one + "2")
-
-
-def test_a_line_that_was_changed_is_not_believed(tmp_path: Path) -> None:
-    spool = spools.Spool(tmp_path, "tuner.db")
-    spool.append([measurement(), outcome(), spools.RunEnd("run-1", 0)])
-    assert spools.read(spool.path) == ([measurement(), outcome(), spools.RunEnd("run-1", 0)], [])
-    lines = spool.path.read_text().splitlines()
-    spool.close()
-    told = json.loads(lines[0])
-    told["measurement"]["samples_us"] = "[0.001]"
-    spool.path.write_text("\n".join([json.dumps(told), '{"future": {}}', "[]", *lines[1:]]))
-    entries, faults = spools.read(spool.path)
-    assert entries == [outcome(), spools.RunEnd("run-1", 0)]
-    assert "its digest differs" in faults[0]
-    assert "future is no kind of entry" in faults[1]
-    assert len(faults) == 3
-
-
 def test_a_postgres_server_restarted_in_mid_run_costs_no_row(folder: Path, said: list[str]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -355,23 +231,3 @@ def test_a_postgres_server_restarted_in_mid_run_costs_no_row(folder: Path, said:
         shutil.rmtree(data, ignore_errors=True)
     assert files(folder) == []
     assert said[-1].startswith("the database is back; wrote ")
-
-
-def test_the_next_tuner_run_writes_what_an_earlier_one_had_to_keep(
-    database_url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("TUNER_CACHE_DIR", str(tmp_path / "cache"))
-    (tmp_path / "shapes.txt").write_text("512 512 512\n")
-    with open_store(database_url) as store:
-        kept = spools.Spool(tmp_path / "cache" / "spool", store.location)
-        kept.append(rows(3))
-        kept.close()
-        run = ["run", "--shapes", str(tmp_path / "shapes.txt"), "--device", "replay"]
-        assert main([*run, "--trials", "2", "--db", database_url]) == 0
-        assert stored(store) == expected(*rows(3))
-    said = capsys.readouterr().err
-    assert f"wrote 3 results that an earlier run had kept in {kept.path}." in said
-    assert files(tmp_path / "cache" / "spool") == []
