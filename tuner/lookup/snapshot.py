@@ -42,7 +42,7 @@ class Snapshot:
     def _read(self) -> dict[str, Any]:
         try:
             read = json.loads(self.body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidSnapshot(f"a snapshot must be JSON ({error}).") from None
         if not isinstance(read, dict) or read.get("format") != SNAPSHOT_FORMAT:
             named = read.get("format") if isinstance(read, dict) else None
@@ -115,10 +115,12 @@ def read_snapshot(body: bytes, id: str) -> Snapshot:
             " or pin another."
         )
     try:
-        list(map(_entry_key, snapshot.entries))
+        for entry in snapshot.entries:
+            hash(_entry_key(entry))
+            dict(entry["under"]), dict(entry["config"]), entry["use"], entry["library"]
         str(snapshot.device_key + snapshot.device_name)
-    except (KeyError, TypeError) as error:
-        raise InvalidSnapshot(f"the snapshot {id} lacks {error}.") from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidSnapshot(f"the snapshot {id} is not of this form ({error}).") from None
     return snapshot
 
 
