@@ -83,15 +83,6 @@ class Leases:
         with self._repository.transaction(writes=True) as connection:
             connection.execute(delete(leases).where(mine))
 
-    def holder(
-        self, problem: Problem, device_key: str, toolchain: Toolchain, source: Source
-    ) -> str | None:
-        """Who tunes a problem at the moment."""
-        job = _job(problem, device_key, toolchain, source)
-        with self._repository.transaction(writes=False) as connection:
-            live = and_(_is(job), leases.c.expires_at > _now(connection))
-            return connection.execute(select(leases.c.owner).where(live)).scalar()
-
 
 class Lease:
     """A claimed problem; a context that renews the lease on a thread of its own."""
