@@ -7,7 +7,7 @@ from typing import TypeVar
 from tuner.errors import StoreUnavailable
 
 FIRST_PAUSE_S = 0.25
-LONGEST_PAUSE_S = 15.0
+LONGEST_PAUSE_S = 5.0
 
 T = TypeVar("T")
 Say = Callable[[str], None]
