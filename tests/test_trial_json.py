@@ -118,6 +118,12 @@ def test_a_damaged_file_is_refused_with_the_line_named(lines: list[str], message
         read_lines(lines, "rows.jsonl")
 
 
+def test_lines_that_tell_of_outcomes_and_runs_are_passed_over() -> None:
+    header, *lines = write_lines(H200, [ROW])
+    beside = ['{"outcome": {"state": "tuned"}}\n', '{"run": {"id": "run-7"}}\n']
+    assert read_lines([header, *beside, *lines, *beside], "rows.jsonl") == (H200, [ROW])
+
+
 def test_no_row_is_ever_written_with_a_number_that_is_not_json() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         list(write_lines(None, [replace(ROW, samples_us=(float("nan"),))]))

@@ -106,7 +106,7 @@ def test_the_shipped_recording_can_be_imported(cli: Cli, recording: Path) -> Non
     assert cli("best", "512", "512", "512").code == 0
 
 
-def test_an_export_can_be_replayed(cli: Cli, recording: Path, tmp_path: Path) -> None:
+def test_an_export_of_a_recording_imports_again(cli: Cli, recording: Path, tmp_path: Path) -> None:
     cli("import", recording)
     cli("export", tmp_path / "again.jsonl.gz")
     ended = cli("import", tmp_path / "again.jsonl.gz", "--db", tmp_path / "other.db")

@@ -198,7 +198,16 @@ def test_a_file_of_a_newer_format_is_refused_with_both_named(
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\n\n\n", b"M N K\n1 2 3\n", os.urandom(5000), b"\x1f\x8b", b"\x00" * 999]
+    "content",
+    [
+        b"",
+        b"\n\n\n",
+        b"M N K\n1 2 3\n",
+        os.urandom(5000),
+        b"\x1f\x8b",
+        b"\x00" * 999,
+        b"x\n" * 9999,
+    ],
 )
 def test_a_file_that_is_no_file_of_rows_is_refused_untouched(
     store: Repository, tmp_path: Path, content: bytes

@@ -24,6 +24,8 @@ from tuner.trial_json import FORMAT, InvalidRow, from_json, header_device, to_js
 GZIP = b"\x1f\x8b"
 LONGEST_LINE_BYTES = 16 * 2**20
 """A race of 100,000 rounds is 2 MB; what is longer is no row."""
+PATIENCE_LINES = 50
+"""A file without a header, none of whose first lines is a row, is something else."""
 _MOMENTS = ("measured_at", "started_at", "finished_at")
 
 
@@ -58,7 +60,7 @@ class RowFile:
 
         Raises: InvalidRow for a file of another format; OSError if it cannot be read.
         """
-        number = 0
+        number = rows = 0
         try:
             with _opened(self.path) as file:
                 while line := file.readline(LONGEST_LINE_BYTES):
@@ -66,7 +68,11 @@ class RowFile:
                     if number == 1:
                         yield from self._first(line)
                     elif line.strip():
-                        yield self._understood(number, line)
+                        found = self._understood(number, line)
+                        rows += isinstance(found, Told)
+                        yield found
+                    if number > PATIENCE_LINES and not rows and not self.header:
+                        raise InvalidRow(f"{self.path} is no file of rows; nothing was imported.")
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             if not number:
                 raise InvalidRow(f"{self.path} is damaged: {error}.") from error
