@@ -6,12 +6,14 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from tests.store.examples import CUBLAS, DEVICE_KEY, PROBLEM, config, kernel, measurement, race
 from tests.store.movers import publish_at_once, read_generations
 from tuner.errors import StoreError
+from tuner.lookup.snapshot import Snapshot
 from tuner.shape import GemmShape, Problem
+from tuner.store import generations as stored_generations
 from tuner.store.engine import open_store
 from tuner.store.generations import Generations
 from tuner.store.repository import Repository
@@ -233,6 +235,28 @@ def test_publishers_at_once_serve_one_generation_and_make_it_once(
     assert [new for _, new in published].count(True) == 1
     with open_store(url) as store:
         assert len(Generations(store).all()) == 1
+
+
+def test_a_publisher_that_was_overtaken_looks_again_and_never_serves_older_rows(
+    store: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.add(answer())
+    built: list[Snapshot] = []
+
+    def overtaken(connection: Connection, device_key: str) -> Snapshot:
+        snapshot = snapshot_now(connection, device_key)
+        built.append(snapshot)
+        if len(built) == 1:
+            store.add(answer(SECOND))
+            Generations(store).publish(device_key, "the other")
+        return snapshot
+
+    snapshot_now = stored_generations._snapshot_now
+    monkeypatch.setattr(stored_generations, "_snapshot_now", overtaken)
+    first = Generations(store)
+    done = first.publish(DEVICE_KEY, "the slow one")
+    assert (done.entries, done.new) == (2, False)
+    assert [g.created_by for g in first.all()] == ["the other"]
 
 
 def test_sixteen_readers_during_a_publish_see_one_whole_generation_each_time(

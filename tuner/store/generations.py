@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, select, text
+from sqlalchemy import Connection, Row, Select, func, select, text
 
 from tuner.errors import StoreError
 from tuner.lookup.snapshot import InvalidSnapshot, Snapshot, build_snapshot
@@ -16,6 +16,8 @@ from tuner.store.tables import generations, publications
 
 SHORTEST_ID = 6
 """Digits of an id that stand for all 64, if no other begins so."""
+TRIES = 20
+"""Snapshots that a publisher builds before it gives way to others for good."""
 _ONE_PUBLISHER = 0x70756273
 """The first half of the advisory lock that publishers to one Postgres database agree on."""
 
@@ -59,29 +61,30 @@ class Generations:
 
         The same answers have the same id: publishing them again adds nothing.
         """
-        with self._repository.transaction(writes=True) as connection:
-            # Read with the lock held, so that of two publishers the later never serves older rows.
-            before = _only_publisher(connection, device_key)
-            name = device_name(connection, device_key)
-            if name is None:
-                raise StoreError(f"nothing is stored for the device {device_key!a}.")
-            snapshot = build_snapshot(device_key, name, best_answers(connection, device_key))
-            if not snapshot.entries:
-                raise StoreError(
-                    f"no shape has a raced config on {device_key}, so there is nothing to publish. "
-                    "Tune some with `tuner run`."
-                )
-            row = generation_row(snapshot, datetime.now(UTC), by, note, before)
-            insert_new(connection, generations, [row])
-            new = _serve(connection, device_key, snapshot.id, by, note or "publish", before)
-        return Published(snapshot.id, device_key, len(snapshot.entries), new, before)
+        for _ in range(TRIES):
+            # Built without the lock: thousands of shapes take longer than writers would wait.
+            with self._repository.transaction(writes=False, moment=True) as connection:
+                seen = connection.execute(_latest(device_key)).one_or_none()
+                snapshot = _snapshot_now(connection, device_key)
+            with self._repository.transaction(writes=True) as connection:
+                latest = _only_publisher(connection, device_key)
+                before = latest.generation_id if latest else None
+                if latest != seen and before != snapshot.id:
+                    # Somebody published meanwhile, and perhaps newer rows than these.
+                    continue
+                row = generation_row(snapshot, datetime.now(UTC), by, note, before)
+                insert_new(connection, generations, [row])
+                new = _serve(connection, device_key, snapshot.id, by, note or "publish", before)
+            return Published(snapshot.id, device_key, len(snapshot.entries), new, before)
+        raise StoreError(f"others keep publishing for {device_key}; try again when they are done.")
 
     def rollback(self, id: str, by: str, reason: str = "") -> Published:
         """Serve an older generation again; `id` may be cut short where no other begins so."""
         found = self.find(id)
         snapshot = self.snapshot(found.id)
         with self._repository.transaction(writes=True) as connection:
-            before = _only_publisher(connection, found.device_key)
+            latest = _only_publisher(connection, found.device_key)
+            before = latest.generation_id if latest else None
             why = reason or "rollback"
             new = _serve(connection, found.device_key, found.id, by, why, before)
         return Published(found.id, found.device_key, len(snapshot.entries), new, before)
@@ -89,8 +92,8 @@ class Generations:
     def current(self, device_key: str) -> Snapshot | None:
         """What a device serves; None before the first publication."""
         with self._repository.transaction(writes=False, moment=True) as connection:
-            id = connection.execute(_served(device_key)).scalar_one_or_none()
-            return None if id is None else self._snapshot(connection, id)
+            latest = connection.execute(_latest(device_key)).one_or_none()
+            return self._snapshot(connection, latest.generation_id) if latest else None
 
     def snapshot(self, id: str) -> Snapshot:
         """The snapshot of a full id, which is how a reader pins one."""
@@ -141,21 +144,34 @@ class Generations:
             ) from error
 
 
-def _served(device_key: str) -> Select[Any]:
+def _snapshot_now(connection: Connection, device_key: str) -> Snapshot:
+    name = device_name(connection, device_key)
+    if name is None:
+        raise StoreError(f"nothing is stored for the device {device_key!a}.")
+    snapshot = build_snapshot(device_key, name, best_answers(connection, device_key))
+    if not snapshot.entries:
+        raise StoreError(
+            f"no shape has a raced config on {device_key}, so there is nothing to publish. Tune "
+            "some with `tuner run`."
+        )
+    return snapshot
+
+
+def _latest(device_key: str) -> Select[Any]:
     return (
-        select(publications.c.generation_id)
+        select(publications.c.id, publications.c.generation_id)
         .where(publications.c.device_key == device_key)
         .order_by(publications.c.id.desc())
         .limit(1)
     )
 
 
-def _only_publisher(connection: Connection, device_key: str) -> str | None:
-    """Wait for other publishers of the device; what it serves. SQLite has one writer anyway."""
+def _only_publisher(connection: Connection, device_key: str) -> Row[Any] | None:
+    """Wait for other publishers of the device; its latest publication. SQLite has one writer."""
     if connection.dialect.name == "postgresql":
         lock = text("SELECT pg_advisory_xact_lock(:publishing, hashtext(:device))")
         connection.execute(lock, {"publishing": _ONE_PUBLISHER, "device": device_key})
-    return connection.execute(_served(device_key)).scalar_one_or_none()
+    return connection.execute(_latest(device_key)).one_or_none()
 
 
 def _serve(
