@@ -206,7 +206,9 @@ def described(file: Path, evidence: Mapping[str, Any]) -> str:
     command = f"`{found['command']}`" if found["command"] else "a command that it does not name"
     lines = [f"- `{file}`, written by", f"  {command}"]
     lines += [f"  ({'; '.join(parts)})."] if parts else []
-    if lacking := [name for name, value in found.items() if not value]:
+    # What measured a database ran without a GPU, and names the database's version instead.
+    needed = found.keys() - ({"device", "driver", "kernel"} if "postgres" in evidence else set())
+    if lacking := [name for name, value in found.items() if name in needed and not value]:
         lines.append(f"  The file lacks {', '.join(lacking)}, until it is written again.")
     return "\n".join(lines)
 
