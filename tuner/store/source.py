@@ -28,6 +28,9 @@ from tuner.store.trust import refusal
 EXPORT_TABLE = "tuner_export"
 """In a file made by `tuner export --format sqlite`: one row, the header."""
 
+_MISTYPED = (AttributeError, TypeError, ValueError, OverflowError, InvalidShape, StoreError)
+"""What the values of a row raise that nobody of ours wrote."""
+
 
 class SourceUnusable(StoreError):
     """A database that cannot be read from, as opposed to the one that is written to."""
@@ -64,10 +67,16 @@ class Source:
     def _checked(self, table: Table, row: Mapping[str, Any]) -> Told | Refused:
         where = f"{self.location}: {table.name} {row['id']}"
         try:
-            if reason := _fault(table, row):
+            value = readable(row) if table is measurements else None
+            if value is None:
+                reason = _fault(table, row)
+            else:
+                made = measurement_row(value)
+                reason = _changed(made["digest"], row) or refusal(value)
+                row = {**row, **made}
+            if reason:
                 return Refused(where, reason)
-            row = {**row, **_derived(table, row)}
-        except (TypeError, ValueError, OverflowError, InvalidShape, StoreError) as error:
+        except _MISTYPED as error:
             return Refused(where, f"a value of another type: {error}")
         # Row numbers are each database's own; names of runs and generations are not.
         kept = {n: v for n, v in row.items() if n != "id" or "digest" not in table.c}
@@ -211,19 +220,17 @@ def _fault(table: Table, row: Mapping[str, Any]) -> str | None:
         return None
     if "digest" not in table.c:
         return None
-    if (found := digest_of(row)) != row["digest"]:
-        return f"the row was changed: its content has the digest {found[:16]}."
-    if table is measurements and (value := readable(row)):
-        return refusal(value)
+    if reason := _changed(digest_of(row), row):
+        return reason
+    if table is shape_outcomes and row["state"] in ENDINGS:
+        outcome_of(row)
     return None
 
 
-def _derived(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
-    if table is measurements and (value := readable(row)):
-        return measurement_row(value)
-    if table is shape_outcomes and row["state"] in ENDINGS:
-        outcome_of(row)
-    return {}
+def _changed(found: str, row: Mapping[str, Any]) -> str | None:
+    if found == row["digest"]:
+        return None
+    return f"the row was changed: its content has the digest {found[:16]}."
 
 
 def _moment(text: Any) -> Any:
