@@ -57,10 +57,18 @@ def upgrade() -> None:
         sa.Column("reason", sa.Text(), nullable=False),
     )
     op.create_index("ix_publications_device", "publications", ["device_key", "id"])
+    op.create_index(
+        "ix_measurements_failures",
+        "measurements",
+        ["device_key", "kernel_hash"],
+        sqlite_where=sa.text("state != 'ok'"),
+        postgresql_where=sa.text("state != 'ok'"),
+    )
     _guard_generations()
 
 
 def downgrade() -> None:
+    op.drop_index("ix_measurements_failures", "measurements")
     for table in ("publications", "generations", "misses", "leases"):
         op.drop_table(table)
     if op.get_bind().dialect.name == "postgresql":

@@ -17,8 +17,9 @@ from tests.store.examples import (
     outcome,
     race,
 )
+from tuner.shape import GemmShape
 from tuner.store.repository import Repository
-from tuner.trial import Conditions, Measurement, Toolchain
+from tuner.trial import Conditions, Measurement, Toolchain, TrialState
 
 EDITED = Toolchain("edited", "13.0.88")
 OTHER_COMPILER = Toolchain("5eed", "12.9.1")
@@ -126,3 +127,20 @@ def test_a_library_is_filed_under_its_algorithm(store: Repository) -> None:
         "cublaslt",
         CUBLASLT.algorithm,
     )
+
+
+def test_failures_of_one_kernel_on_one_device_are_found_on_every_problem(store: Repository) -> None:
+    failed: dict[str, Any] = {"samples_us": (), "race": None}
+    elsewhere = replace(PROBLEM, shape=GemmShape(64, 64, 64))
+    hung = measurement(problem=elsewhere, state=TrialState.TIMEOUT, **failed)
+    wrong = measurement(state=TrialState.WRONG_RESULT, **failed)
+    others = [
+        measurement(),
+        replace(hung, toolchain=EDITED),
+        replace(hung, toolchain=OTHER_COMPILER),
+        replace(hung, device_key="sm90-114sm-80gb"),
+        replace(hung, source="replay"),
+        replace(hung, contender=CUBLASLT),
+    ]
+    store.add([hung, wrong, *others])
+    assert store.setbacks(DEVICE_KEY, TOOLCHAIN, sources=("measured",)) == [wrong, hung]

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from tuner.shape import Problem
-from tuner.trial import Measurement, ShapeOutcome, Source, Toolchain
+from tuner.trial import Measurement, ShapeOutcome, Source, Toolchain, TrialState
 
 
 class MemoryRows:
@@ -30,6 +30,18 @@ class MemoryRows:
             if (row.problem, row.device_key) == (problem, device_key)
             and row.source in sources
             and toolchain in (None, row.toolchain)
+        ]
+
+    def setbacks(
+        self, device_key: str, toolchain: Toolchain, *, sources: Collection[str]
+    ) -> list[Measurement]:
+        return [
+            row
+            for row in reversed(self.rows)
+            if (row.device_key, row.toolchain) == (device_key, toolchain)
+            and row.source in sources
+            and row.state is not TrialState.OK
+            and row.contender.config is not None
         ]
 
     def outcome(

@@ -1,6 +1,7 @@
 """Candidates and shapes that fail: each leaves a row or a reason, and the run goes on."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -81,6 +82,20 @@ def test_a_variant_that_killed_the_device_is_not_tried_again_on_any_shape_of_the
         c.variant for name, c in device.calls if name == "verify" and isinstance(c, KernelConfig)
     )
     assert {tried[v] for v in bad} == {1}
+
+
+def test_what_failed_on_a_shape_nothing_like_this_one_is_not_tried_again_by_a_later_run() -> None:
+    far = Problem(GemmShape(8, 8, 8), 132)
+    rows = MemoryRows()
+    tune(PROBLEM, tools(FakeDevice(Faults(sticky=frozenset({FIRST}))), rows), SMALL)
+    (failed,) = (row for row in rows.rows if row.state is TrialState.CRASHED)
+    later = MemoryRows()
+    later.add([replace(failed, problem=far)])
+    device = FakeDevice()
+    run_all([PROBLEM], tools(device, later), SMALL)
+    verified = {c.variant for call, c in device.calls if call == "verify"}  # type: ignore[attr-defined]
+    assert FIRST not in verified
+    assert len(verified) > 4
 
 
 def test_failures_known_from_a_stored_neighbour_are_not_tried_again_by_a_later_run() -> None:

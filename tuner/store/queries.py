@@ -11,6 +11,7 @@ from tuner.store.tables import PROBLEM, devices, measurements, shape_outcomes
 from tuner.trial import ShapeState, Source, Toolchain, TrialState
 
 FAILURES = [state.value for state in TrialState if state is not TrialState.OK]
+MOST_SETBACKS = 5000
 ENDINGS = [state.value for state in ShapeState]
 """States that this version knows; a row of a later one may have another, and is left alone."""
 
@@ -46,6 +47,23 @@ def failures(problem: Problem, device_key: str, toolchain: Toolchain | None) -> 
         .order_by(measurements.c.state)
     )
     return query.where(_made_with(measurements, toolchain)) if toolchain else query
+
+
+def setbacks(device_key: str, toolchain: Toolchain, sources: Collection[str]) -> Select[Any]:
+    """The newest failures of one kernel on one device, over all problems, by a partial index."""
+    return (
+        select(measurements)
+        .where(
+            measurements.c.device_key == device_key,
+            _made_with(measurements, toolchain),
+            measurements.c.state != TrialState.OK.value,
+            measurements.c.state.in_(FAILURES),
+            measurements.c.config.is_not(None),
+            measurements.c.source.in_(sources),
+        )
+        .order_by(measurements.c.id.desc())
+        .limit(MOST_SETBACKS)
+    )
 
 
 def outcomes(

@@ -116,6 +116,13 @@ class Repository:
         found = self._all(queries.attempts(problem, device_key, sources, toolchain), problem)
         return [value for row in found if (value := readable(row))]
 
+    def setbacks(
+        self, device_key: str, toolchain: Toolchain, *, sources: Collection[str]
+    ) -> list[Measurement]:
+        """What failed with a kernel on a device, on any problem, newest first, up to thousands."""
+        found = self._all(queries.setbacks(device_key, toolchain, sources))
+        return [value for row in found if (value := readable(row))]
+
     def races(self, problem: Problem, device_key: str, protocol: str | None = None) -> list[Race]:
         """Every race of one problem, oldest first; with `protocol`, those under it."""
         return self._races(problem, device_key, None if protocol is None else [protocol])

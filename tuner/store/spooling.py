@@ -134,6 +134,13 @@ class SpoolingRepository:
             )
         )
 
+    def setbacks(
+        self, device_key: str, toolchain: Toolchain, *, sources: Collection[str]
+    ) -> list[Measurement]:
+        return self.patiently(
+            lambda: self._repository.setbacks(device_key, toolchain, sources=sources)
+        )
+
     def shapes(self, device_key: str) -> list[ShapeOutcome]:
         return self.patiently(lambda: self._repository.shapes(device_key))
 

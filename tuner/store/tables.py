@@ -133,6 +133,13 @@ Index(
     sqlite_where=measurements.c.race.is_not(None),
     postgresql_where=measurements.c.race.is_not(None),
 )
+Index(
+    "ix_measurements_failures",
+    measurements.c.device_key,
+    measurements.c.kernel_hash,
+    sqlite_where=measurements.c.state != "ok",
+    postgresql_where=measurements.c.state != "ok",
+)
 
 shape_outcomes = Table(
     "shape_outcomes",

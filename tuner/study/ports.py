@@ -1,6 +1,6 @@
 """What a study needs of the other stages, and nothing more."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
@@ -25,6 +25,10 @@ class Rows(Stored, Protocol):
     """Where rows are kept."""
 
     def add(self, rows: Sequence[Measurement], /) -> None: ...
+
+    def setbacks(
+        self, device_key: str, toolchain: Toolchain, *, sources: Collection[str]
+    ) -> list[Measurement]: ...
 
     def outcome(
         self, problem: Problem, device_key: str, toolchain: Toolchain, source: Source

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 
+from tuner.search.sampler import VARIANT_FAILURES
 from tuner.shape import Problem
 from tuner.study.pipeline import NO_CANDIDATE, Study
 from tuner.study.ports import Lease, Tools
@@ -25,7 +26,7 @@ def run_all(
     finished is stored. So it is when the user interrupts.
     """
     ended: dict[int, ShapeOutcome] = {}
-    setbacks: list[Measurement] = []
+    setbacks = stored_setbacks(tools)
     turns = Turns(tools)
     left, waited = list(enumerate(problems, start=1)), False
     while left:
@@ -52,6 +53,14 @@ def run_all(
             time.sleep(WAIT_S)
         left = taken
     return [ended[position] for position in sorted(ended)]
+
+
+def stored_setbacks(tools: Tools) -> list[Measurement]:
+    """Failures on any shape of this device and kernel that rule out their variants on all."""
+    found = tools.repository.setbacks(
+        tools.device.identify().key, tools.compiler.toolchain(), sources=(tools.source,)
+    )
+    return [row for row in found if row.state in VARIANT_FAILURES]
 
 
 def finished(problem: Problem, tools: Tools) -> ShapeOutcome | None:
