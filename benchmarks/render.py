@@ -207,7 +207,8 @@ def described(file: Path, evidence: Mapping[str, Any]) -> str:
     lines = [f"- `{file}`, written by", f"  {command}"]
     lines += [f"  ({'; '.join(parts)})."] if parts else []
     # What measured a database ran without a GPU, and names the database's version instead.
-    needed = found.keys() - ({"device", "driver", "kernel"} if "postgres" in evidence else set())
+    of_database = "postgres" in evidence.get("environment", evidence)
+    needed = found.keys() - ({"device", "driver", "kernel"} if of_database else set())
     if lacking := [name for name, value in found.items() if name in needed and not value]:
         lines.append(f"  The file lacks {', '.join(lacking)}, until it is written again.")
     return "\n".join(lines)
