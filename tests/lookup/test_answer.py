@@ -29,7 +29,7 @@ def test_the_json_is_that_of_the_service() -> None:
     ]
     answer = choose(races)
     assert answer is not None
-    flops = 2 * 4096 * 2112 * 7168
+    flops = 2 * 4096 * 2112 * 72
     shown = {
         "median_us": 80.0,
         "tflops": pytest.approx(flops / 80.0 / 1e6),
@@ -39,7 +39,7 @@ def test_the_json_is_that_of_the_service() -> None:
     }
     baseline = {"cublas_us": 100.0, "cublaslt_best_us": 96.0}
     assert answer.to_json() == {
-        "shape": {"m": 4096, "n": 2112, "k": 7168},
+        "shape": {"m": 4096, "n": 2112, "k": 72},
         "dtype": "bf16",
         "layout": "tn",
         "d": "row",
@@ -90,7 +90,7 @@ def test_an_answer_that_was_not_measured_has_room_in_the_same_form() -> None:
         problem=PROBLEM,
         device_key=DEVICE_KEY,
         device_name="NVIDIA H200",
-        match=Match("layer", GemmShape(4000, 2112, 7168)),
+        match=Match("layer", GemmShape(4000, 2112, 72)),
         config=config(),
         timings=(),
         speedup=None,
@@ -104,7 +104,7 @@ def test_an_answer_that_was_not_measured_has_room_in_the_same_form() -> None:
         numerics="invariant",
     )
     body = answer.to_json()
-    assert body["match"] == {"tier": "layer", "from_shape": {"m": 4000, "n": 2112, "k": 7168}}
+    assert body["match"] == {"tier": "layer", "from_shape": {"m": 4000, "n": 2112, "k": 72}}
     assert (body["measurement"], body["baseline"], body["speedup"]) == (None, None, None)
     assert body["measured_at"] is None
 

@@ -16,7 +16,7 @@ from tuner.lookup import Miss, Race, choose, nothing_stored, why_none
 from tuner.shape import GemmShape, Problem
 from tuner.trial import PROTOCOL_HOT, ShapeOutcome, ShapeState
 
-WHERE = "4096x2112x7168 (d=row, 132 SMs) on NVIDIA H200"
+WHERE = "4096x2112x72 (d=row, 132 SMs) on NVIDIA H200"
 
 
 def ended(state: ShapeState, detail: str = "", **counts: int) -> ShapeOutcome:

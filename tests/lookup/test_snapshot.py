@@ -18,7 +18,7 @@ from tuner.lookup.snapshot import (
 from tuner.shape import GemmShape, Problem
 from tuner.trial import PROTOCOL_COOL, PROTOCOL_HOT
 
-NARROW = replace(PROBLEM, shape=GemmShape(16, 2112, 7168))
+NARROW = replace(PROBLEM, shape=GemmShape(16, 2112, 72))
 
 
 def answer(problem: Problem = PROBLEM, block_n: int = 128, us: float = 150.0) -> Answer:
@@ -49,7 +49,7 @@ def test_an_answer_is_found_by_every_part_of_its_problem() -> None:
     made = snapshot(answer(), answer(NARROW))
     found = made.find(NARROW)
     assert found is not None
-    assert found["shape"] == {"m": 16, "n": 2112, "k": 7168}
+    assert found["shape"] == {"m": 16, "n": 2112, "k": 72}
     for other in (
         replace(NARROW, sms=112),
         replace(NARROW, d="col"),
@@ -114,16 +114,16 @@ def test_bytes_of_another_kind_are_refused_under_their_own_hash(body: bytes) -> 
 
 
 def test_a_comparison_tells_what_came_went_changed_and_was_measured_anew() -> None:
-    third = replace(PROBLEM, shape=GemmShape(32, 2112, 7168))
-    fourth = replace(PROBLEM, shape=GemmShape(48, 2112, 7168))
+    third = replace(PROBLEM, shape=GemmShape(32, 2112, 72))
+    fourth = replace(PROBLEM, shape=GemmShape(48, 2112, 72))
     before = snapshot(answer(), answer(NARROW), answer(third))
     after = snapshot(answer(block_n=256), answer(third, us=149.0), answer(fourth))
     told = {change.problem.split()[0]: change.kind for change in compare(before, after)}
     assert told == {
-        "16x2112x7168": "removed",
-        "32x2112x7168": "remeasured",
-        "48x2112x7168": "added",
-        "4096x2112x7168": "changed",
+        "16x2112x72": "removed",
+        "32x2112x72": "remeasured",
+        "48x2112x72": "added",
+        "4096x2112x72": "changed",
     }
     assert compare(before, before) == []
 

@@ -20,7 +20,7 @@ from tuner.trial import (
 )
 
 DEVICE_KEY = "sm90-132sm-141gb"
-PROBLEM = Problem(GemmShape(4096, 2112, 7168), 132)
+PROBLEM = Problem(GemmShape(4096, 2112, 72), 132)
 TOOLCHAIN = Toolchain("5eed", "13.0.88")
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 CUBLAS = Contender("cublas")

@@ -26,7 +26,7 @@ from tuner.store.source import opened_source
 from tuner.store.transfer import import_file
 
 TIMES = {CUBLAS: [200.0] * 8, kernel(): [150.0] * 8}
-WIDER = replace(PROBLEM, shape=GemmShape(5120, 2112, 7168))
+WIDER = replace(PROBLEM, shape=GemmShape(5120, 2112, 72))
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def test_files_are_named_as_vllm_names_its_own_with_m_as_keys(
     done = export_vllm(tuned, tmp_path / "configs", [DEVICE_KEY])
     assert [path.name for path in done.paths] == [
         "N=2112,K=2048,device_name=NVIDIA_H200,dtype=bf16.json",
-        "N=2112,K=7168,device_name=NVIDIA_H200,dtype=bf16,d=col.json",
-        "N=2112,K=7168,device_name=NVIDIA_H200,dtype=bf16.json",
+        "N=2112,K=72,device_name=NVIDIA_H200,dtype=bf16,d=col.json",
+        "N=2112,K=72,device_name=NVIDIA_H200,dtype=bf16.json",
     ]
     assert done.answers == 4
     by_m = json.loads(done.paths[2].read_text())
@@ -57,7 +57,7 @@ def test_files_are_named_as_vllm_names_its_own_with_m_as_keys(
 def test_a_device_name_cannot_leave_the_folder(store: Repository, tmp_path: Path) -> None:
     store.add([replace(row, device_name="../../H200 \u2603/é,x") for row in race("r", TIMES)])
     (path,) = export_vllm(store, tmp_path / "configs", [DEVICE_KEY]).paths
-    assert path.name == "N=2112,K=7168,device_name=.._.._H200_____x,dtype=bf16.json"
+    assert path.name == "N=2112,K=72,device_name=.._.._H200_____x,dtype=bf16.json"
     assert path.parent == tmp_path / "configs"
 
 
@@ -67,7 +67,7 @@ def test_an_sm_budget_is_in_the_name(store: Repository, tmp_path: Path) -> None:
     times = {CUBLAS: [200.0] * 8, ours: [190.0] * 8}
     store.add(race("r", times, problem=replace(PROBLEM, sms=112)))
     (path,) = export_vllm(store, tmp_path, [DEVICE_KEY]).paths
-    assert path.name == "N=2112,K=7168,device_name=NVIDIA_H200,dtype=bf16,sms=112.json"
+    assert path.name == "N=2112,K=72,device_name=NVIDIA_H200,dtype=bf16,sms=112.json"
 
 
 def test_csv_has_a_line_for_each_best_answer(tuned: Repository, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_csv_has_a_line_for_each_best_answer(tuned: Repository, tmp_path: Path) 
     assert len(lines) == done.answers == 4
     assert tuple(lines[0]) == CSV_COLUMNS
     found = next(
-        line for line in lines if (line["m"], line["k"], line["d"]) == ("4096", "7168", "row")
+        line for line in lines if (line["m"], line["k"], line["d"]) == ("4096", "72", "row")
     )
     assert (found["median_us"], found["cublas_us"], found["use"]) == ("150.0", "200.0", "kernel")
     assert (found["block_m"], found["block_n"], found["num_sms"]) == ("128", "128", "132")

@@ -21,7 +21,7 @@ from tuner.store.transfer import merge
 from tuner.trial import PROTOCOL_COOL, PROTOCOL_HOT, Measurement
 
 READERS = 16
-SECOND = Problem(GemmShape(8192, 2112, 7168), 132)
+SECOND = Problem(GemmShape(8192, 2112, 72), 132)
 
 
 def answer(problem: Problem = PROBLEM, block_n: int = 128, us: float = 150.0) -> list[Measurement]:

@@ -159,8 +159,8 @@ def test_storing_nothing_is_nothing(store: Repository) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        replace(PROBLEM, shape=GemmShape(4097, 2112, 7168)),
-        replace(PROBLEM, shape=GemmShape(4096, 2113, 7168)),
+        replace(PROBLEM, shape=GemmShape(4097, 2112, 72)),
+        replace(PROBLEM, shape=GemmShape(4096, 2113, 72)),
         replace(PROBLEM, shape=GemmShape(4096, 2112, 7169)),
         replace(PROBLEM, sms=131),
         replace(PROBLEM, dtype="fp16"),

@@ -39,7 +39,7 @@ OLD = NOON - timedelta(days=100)
 CUTOFF = NOON - timedelta(days=90)
 OLDER_KERNEL = Toolchain("0ld", "12.8.93")
 H200 = DeviceIdentity("NVIDIA H200", (9, 0), 132, 150_754_820_096, "GPU-1", "580.95", "13.1")
-UNTUNED = Problem(GemmShape(64, 2112, 7168), 132)
+UNTUNED = Problem(GemmShape(64, 2112, 72), 132)
 
 
 def stored(store: Repository, problem: Problem = PROBLEM) -> list[Measurement]:

@@ -7,6 +7,7 @@ from functools import cached_property
 from math import prod
 from statistics import fmean, median
 
+from tuner.hardware import PEAK_FLOP_PER_SM_US
 from tuner.lookup.intervals import median_interval
 from tuner.trial import Contender, Measurement, Source, Toolchain, TrialState
 
@@ -43,13 +44,16 @@ class Race:
         return max(row.measured_at for row in self.measurements)
 
     def finished(self) -> list[Measurement]:
-        """The rows with a usable time for every round they saw."""
+        """The rows with a time in every round they saw, and one that a device can reach."""
+        problem = self.measurements[0].problem
+        reachable_us = problem.shape.flops / (problem.sms * PEAK_FLOP_PER_SM_US)
+        floor = max(SHORTEST_US, reachable_us)
         return [
             row
             for row in self.measurements
             if row.state is TrialState.OK
             and row.samples_us
-            and all(SHORTEST_US <= sample <= LONGEST_US for sample in row.samples_us)
+            and all(floor <= sample <= LONGEST_US for sample in row.samples_us)
         ]
 
     def cublas_us(self) -> tuple[float, ...]:
