@@ -72,7 +72,7 @@ def outcome(shape: GemmShape, state: ShapeState, key: str, name: str, detail: st
 
 
 def fill(repository: Repository, key: str = KEY, name: str = NAME) -> None:
-    repository.add(race(TUNED, 100.0, 110.0, key, name))
+    repository.add(race(TUNED, 200.0, 220.0, key, name))
     repository.add(race(LOST, 12.0, 10.0, key, name))
     for shape, state, detail in (
         (TUNED, ShapeState.TUNED, ""),

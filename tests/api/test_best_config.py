@@ -28,9 +28,9 @@ def test_tuned_shape_is_answered_with_its_config_time_baselines_and_advice(
     assert answer["config"] == CONFIG.to_dict()
     measured = answer["measurement"]
     assert isinstance(measured, dict)
-    assert measured["median_us"] == 100.0
-    assert measured["ci95_us"] == [100.0, 100.0]
-    assert answer["baseline"] == {"cublas_us": 110.0, "cublaslt_best_us": 110.0}
+    assert measured["median_us"] == 200.0
+    assert measured["ci95_us"] == [200.0, 200.0]
+    assert answer["baseline"] == {"cublas_us": 220.0, "cublaslt_best_us": 220.0}
     assert answer["use"] == "kernel"
     assert abs(float(str(answer["speedup"])) - 1.1) < 1e-12
     assert (answer["dtype"], answer["layout"], answer["d"], answer["sms"]) == (

@@ -39,7 +39,7 @@ def test_publish_diff_and_roll_back(cli: Cli, store_url: str) -> None:
     assert second["before"] == first["id"] != second["id"]
     diff = cli("generations", "diff", first["id"][:10], second["id"][:10])
     assert diff.out.splitlines() == [
-        "changed     4096x2112x7168 (bf16 tn, d=row, 132 SMs): "
+        "changed     4096x2112x72 (bf16 tn, d=row, 132 SMs): "
         "kernel 128x128 1.333 -> kernel 128x256 1.667",
         "1 shape of 1 differ.",
     ]

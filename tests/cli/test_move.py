@@ -119,7 +119,7 @@ def test_answers_for_others_are_written(cli: Cli, team: Path, tmp_path: Path) ->
     files = cli("export", tmp_path / "v", "--format", "vllm", "--db", team, "--device", DEVICE_KEY)
     assert (files.code, files.out) == (0, f"{tmp_path / 'v'}: 1 answer in 1 file.\n")
     assert [p.name for p in (tmp_path / "v").iterdir()] == [
-        "N=2112,K=7168,device_name=NVIDIA_H200,dtype=bf16.json"
+        "N=2112,K=72,device_name=NVIDIA_H200,dtype=bf16.json"
     ]
 
 

@@ -69,7 +69,7 @@ def test_a_changed_outcome_is_told(filled: str) -> None:
     assert "rows 1 of shape_outcomes are not what" in only_problem(check_store(filled))
 
 
-@pytest.mark.parametrize("us", [0.001, 50.0, 1e13])
+@pytest.mark.parametrize("us", [0.001, 0.5, 1e13])
 def test_a_time_that_no_card_can_have_taken_is_told(filled: str, us: float) -> None:
     with open_store(filled) as store:
         store.add([measurement(samples_us=(us,))])
