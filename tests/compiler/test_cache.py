@@ -145,7 +145,7 @@ def test_waiting_for_a_lock_ends_with_a_sentence_that_names_the_file(
         started = time.monotonic()
         with pytest.raises(CompileError) as caught:
             lock(cache, wait_s=0.2)
-    assert 0.2 <= time.monotonic() - started < 5
+    assert 0.2 <= time.monotonic() - started < 30
     assert str(caught.value) == (
         f"another process has held {file} for 0.2 s. Wait for it, end it, or set TUNER_CACHE_DIR "
         "to a folder of your own."

@@ -122,7 +122,7 @@ def test_a_run_that_is_killed_or_interrupted_is_taken_up_where_it_was(
         began = time.monotonic()
         os.kill(run.pid, number)
         run.wait(10)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
     with open_store(url(tmp_path)) as repository, DeviceProcess(FakeFactory()) as device:
         done = [repository.outcome(p, H200.key, TOOLCHAIN, "measured") for p in SHAPES]
         assert [o is not None for o in done] == [True, True, False]
