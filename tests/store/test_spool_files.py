@@ -1,11 +1,11 @@
 """What a process leaves in its spool reaches the database once, and by nobody but the next run."""
 
 import json
-import multiprocessing
 from pathlib import Path
 
 import pytest
 
+from tests.forks import forks
 from tests.store.examples import measurement, outcome
 from tests.store.outages import away, expected, files, rows, stored
 from tests.store.writers import spool_and_die
@@ -36,9 +36,8 @@ def folder(tmp_path: Path) -> Path:
 def test_a_process_killed_during_an_outage_leaves_its_rows_to_the_next_run(
     store: Repository, database_url: str, folder: Path, said: list[str]
 ) -> None:
-    context = multiprocessing.get_context("spawn")
     with away(database_url):
-        dying = context.Process(target=spool_and_die, args=(store.location, str(folder), 4))
+        dying = forks().Process(target=spool_and_die, args=(store.location, str(folder), 4))
         dying.start()
         dying.join(60)
     assert dying.exitcode == -9
