@@ -82,6 +82,7 @@ def launch_once(path: str, kind: str) -> None:
     from tuner.device.cuda.driver import Functions, check
     from tuner.device.cuda.launch import Launch
     from tuner.device.cuda.operands import allocate, output, poison
+    from tuner.device.cuda.workspace import Workspace
 
     variant = KINDS[kind]
     cupy.cuda.Device(0).use()
@@ -96,7 +97,7 @@ def launch_once(path: str, kind: str) -> None:
     config = KernelConfig(
         variant, LaunchKnobs(num_sms=8 // variant.cluster_size * variant.cluster_size)
     )
-    Launch(Functions().load(cubin), config, problem, operands).enqueue(0)
+    Launch(Functions().load(cubin), config, problem, operands, Workspace()).enqueue(0)
     check(driver.cuCtxSynchronize())
     # K ones times ones: 328 is exact in bf16.
     right = bool((output(operands) == 0x43A4).all())

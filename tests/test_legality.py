@@ -11,7 +11,6 @@ from tuner.errors import InvalidConfig
 from tuner.hardware import MAX_TMA_BOX_ROWS, REGISTERS_PER_SM, SMEM_BYTES_PER_BLOCK
 from tuner.legality import (
     faults,
-    k_steps,
     knob_faults,
     launch_registers,
     operand_boxes,
@@ -19,9 +18,11 @@ from tuner.legality import (
     variant_faults,
 )
 from tuner.shape import GemmShape, Problem
+from tuner.tiling import k_steps
 
 ARTICLE = KernelVariant(128, 256, stages=3, cluster_m=2)
 ONE_CONSUMER = KernelVariant(64, 32, 4, 4, 1, "m", "cooperative", 0, 0)
+THREE_CONSUMERS = KernelVariant(192, 176, 4, 1, 3, "m", "cooperative", 32, 160)
 SQUARE = Problem(GemmShape(4096, 4096, 4096), sms=132)
 
 variants = st.builds(
@@ -88,7 +89,11 @@ def test_a_ring_too_deep_for_shared_memory_names_the_deepest_legal_ring() -> Non
         (replace(ARTICLE, block_n=264, stages=3, cluster_m=1), "multiple of 8 up to 256"),
         (replace(ARTICLE, block_n=252, cluster_m=1), "gives each consumer 252"),
         (replace(ARTICLE, cluster_m=3, cluster_n=3), "not between 1 and 8"),
-        (replace(ARTICLE, block_n=72, cluster_m=2), "cannot be sliced for multicast among 2"),
+        (replace(ARTICLE, block_n=8, cluster_m=2), "fewer groups of 8 rows than the 2"),
+        (replace(ARTICLE, block_n=72), "slices of unequal size, needs 40 registers, not 24"),
+        (replace(ARTICLE, reduction="workspace"), "splits K, or slices of unequal size, needs 40"),
+        (replace(THREE_CONSUMERS, reduction="workspace"), "at most 2 consumers"),
+        (replace(ARTICLE, reduction="workspace", cluster_n=2), "at most 2 thread blocks"),
         (replace(ONE_CONSUMER, schedule="pingpong"), "alternates between two"),
         (replace(ONE_CONSUMER, split="n"), "nothing to split"),
         (replace(ONE_CONSUMER, stages=1), "stages must be 2 to 16"),

@@ -16,10 +16,10 @@ from tuner.search.space import (
     resident_sms,
     sample,
     sms_choices,
-    tile_grid,
     trusted_config,
 )
 from tuner.shape import GemmShape, Problem
+from tuner.tiling import tile_grid
 
 
 def problem(m: int, n: int, k: int, sms: int = 132) -> Problem:

@@ -11,9 +11,19 @@ from itertools import product
 from random import Random
 
 from tuner.config import PROMOTIONS, KernelConfig, KernelVariant, LaunchKnobs, Store
-from tuner.legality import MAX_STAGES, faults, output_pitch, variant_faults
-from tuner.search.families import FAMILIES, FOURS, PAIRS, TWO_CONSUMERS
-from tuner.shape import TMA_ROW_MULTIPLE, Problem
+from tuner.hardware import L2_LINE_BYTES
+from tuner.legality import (
+    MAX_SPLIT_CONSUMERS,
+    MAX_SPLIT_K,
+    MAX_STAGES,
+    faults,
+    output_pitch,
+    uneven,
+    variant_faults,
+)
+from tuner.search.families import FAMILIES, FOURS, PAIRS, TWO_CONSUMERS, WIDE, Family
+from tuner.shape import ELEMENT_BYTES, TMA_ROW_MULTIPLE, Problem
+from tuner.tiling import k_steps, round_up, tile_grid, tiling_of, wgmma_extents
 
 # The thresholds that follow are guesses, set to leave several hundred variants of a menu and fitted
 # on nothing: recordings are drawn from the menu, so they cannot tell what lies beyond it.
@@ -27,6 +37,14 @@ MAX_IDLE = 5.0
 """A tile is left out if this many times its thread blocks could work at once with another."""
 SMALL_TILE = 64
 """Accumulators per thread up to which deep rings and several slabs per stage are offered."""
+MAX_SPLIT_PADDING = 1.3
+"""The same for tiles whose K is split, over what the output holds: they need not fit the device."""
+MIN_SPLIT_USE = 0.75
+"""Multiprocessor turns that splitting K must fill, or the tile is not worth it."""
+MAX_FITTING = 2
+"""Widths that a family gets for the sake of one problem."""
+SHARE_STEPS = 4
+"""Steps of the ring that a share of K has at least."""
 LARGE_TILE = 128
 """Accumulators per thread from which a second register split is offered."""
 
@@ -85,25 +103,6 @@ def store_for(problem: Problem) -> Store:
     return "direct" if output_pitch(problem) % TMA_ROW_MULTIPLE else "tma"
 
 
-def wgmma_extents(problem: Problem, transposed_store: bool) -> tuple[int, int]:
-    """Elements of the output along WGMMA's M and N, which `block_m` and `block_n` cut.
-
-    A column-major output is the row-major output of the exchanged product.
-    """
-    shape = problem.shape
-    exchanged = transposed_store != (problem.d == "col")
-    return (shape.n, shape.m) if exchanged else (shape.m, shape.n)
-
-
-def tile_grid(problem: Problem, variant: KernelVariant) -> tuple[int, int]:
-    """Tiles along WGMMA's M and N, rounded up to whole clusters."""
-    rows, columns = wgmma_extents(problem, variant.transposed_store)
-    return (
-        _round_up(-(-rows // variant.block_m), variant.cluster_m),
-        _round_up(-(-columns // variant.block_n), variant.cluster_n),
-    )
-
-
 def resident_sms(sms: int, cluster_size: int) -> int:
     """Thread blocks that run at once, as far as it is known without asking a device.
 
@@ -115,14 +114,36 @@ def resident_sms(sms: int, cluster_size: int) -> int:
 
 
 def default_knobs(problem: Problem, variant: KernelVariant) -> LaunchKnobs:
-    """The knobs a variant is first measured with."""
-    return LaunchKnobs(num_sms=resident_sms(problem.sms, variant.cluster_size))
+    """The knobs a variant is first measured with; K is split as far as it can be."""
+    sms = resident_sms(problem.sms, variant.cluster_size)
+    split_k, split_tail = next(iter(split_choices(problem, variant)), (1, False))
+    return LaunchKnobs(num_sms=sms, split_k=split_k, split_tail=split_tail)
+
+
+def split_choices(problem: Problem, variant: KernelVariant) -> list[tuple[int, bool]]:
+    """(split_k, split_tail) worth trying; none where splitting K cannot pay.
+
+    Tiles that leave half of the multiprocessors idle, all of them or in their last wave, are shared
+    out among those; a share has SHARE_STEPS steps at least, or it is not worth its exchange.
+    """
+    if variant.reduction == "none":
+        return [(1, False)]
+    clusters = resident_sms(problem.sms, variant.cluster_size) // variant.cluster_size
+    tiles_m, tiles_n = tile_grid(problem, variant)
+    positions = tiles_m * tiles_n // variant.cluster_size
+    deepest = min(k_steps(problem.shape.k, variant) // SHARE_STEPS, MAX_SPLIT_K)
+    tail = positions > clusters
+    most = min(clusters // (positions % clusters or clusters), deepest)
+    fewer = (most, most * 3 // 4, most // 2)
+    return [(split, tail) for split in dict.fromkeys(fewer) if split >= 2]
 
 
 def sms_choices(problem: Problem, variant: KernelVariant) -> list[int]:
     """All resident blocks, 128, and the fewest that finish in as many waves."""
     size = variant.cluster_size
     full = resident_sms(problem.sms, size)
+    if variant.reduction != "none":
+        return [full]  # splitting K is what keeps them all at work
     tiles_m, tiles_n = tile_grid(problem, variant)
     clusters = tiles_m * tiles_n // size
     waves = -(-clusters // (full // size))
@@ -134,23 +155,28 @@ def sms_choices(problem: Problem, variant: KernelVariant) -> list[int]:
 def knob_menu(problem: Problem, variant: KernelVariant) -> list[LaunchKnobs]:
     """Every launch of `variant` that the search may try."""
     return [
-        LaunchKnobs(sms, raster, group, promotion, evict_a, evict_b)  # type: ignore[arg-type]
-        for sms, (raster, group), promotion, (evict_a, evict_b) in product(
-            sms_choices(problem, variant), RASTERS, PROMOTIONS, EVICTIONS
+        LaunchKnobs(sms, raster, group, promotion, evict_a, evict_b, split_k, split_tail)  # type: ignore[arg-type]
+        for sms, (raster, group), promotion, (evict_a, evict_b), (split_k, split_tail) in product(
+            sms_choices(problem, variant),
+            RASTERS,
+            PROMOTIONS,
+            EVICTIONS,
+            split_choices(problem, variant),
         )
     ]
 
 
 def knob_neighbours(config: KernelConfig, problem: Problem) -> list[KernelConfig]:
     """The same variant launched with one knob changed."""
-    knobs = config.knobs
+    variant, knobs = config.variant, config.knobs
     changed = [
-        *(replace(knobs, num_sms=n) for n in sms_choices(problem, config.variant)),
+        *(replace(knobs, num_sms=n) for n in sms_choices(problem, variant)),
         *(replace(knobs, raster=r, group=g) for r, g in RASTERS),  # type: ignore[arg-type]
         *(replace(knobs, promotion=p) for p in PROMOTIONS),
         *(replace(knobs, evict_a=a, evict_b=b) for a, b in EVICTIONS),  # type: ignore[arg-type]
+        *(replace(knobs, split_k=s, split_tail=t) for s, t in split_choices(problem, variant)),
     ]
-    configs = (KernelConfig(config.variant, k) for k in dict.fromkeys(changed) if k != knobs)
+    configs = (KernelConfig(variant, k) for k in dict.fromkeys(changed) if k != knobs)
     return [c for c in configs if not faults(c, problem)]
 
 
@@ -170,10 +196,30 @@ def _variants(problem: Problem) -> Iterator[KernelVariant]:
             store=store,
         )
         for family, transposed in product(FAMILIES, (False, True))
-        for block_n in family.block_n
+        for block_n in (*family.block_n, *_fitting(family, transposed, problem))
     ]
     for tile in _promising(tiles, problem):
         yield from _details(tile, problem)
+    for tile in tiles:
+        yield from _splitting(tile, problem)
+
+
+def _fitting(family: Family, transposed: bool, problem: Problem) -> list[int]:
+    """Other widths with which the busiest multiprocessor computes less than with any of `family`.
+
+    WGMMA takes any multiple of 8, and a width of its own may spare a problem a wave.
+    """
+    rows, columns = wgmma_extents(problem, transposed)
+    tiles_m = -(-rows // family.block_m)
+    step = 8 * family.consumers if family.split == "n" else 8
+
+    def busiest(block_n: int) -> int:
+        return -(-tiles_m * -(-columns // block_n) // problem.sms) * block_n
+
+    least = min(busiest(block_n) for block_n in family.block_n)
+    others = range(family.block_n[0], family.block_n[-1], step)
+    fitting = [n for n in others if n not in family.block_n and busiest(n) < least]
+    return sorted(fitting, key=lambda n: (busiest(n), -n))[:MAX_FITTING]
 
 
 def _promising(tiles: Sequence[KernelVariant], problem: Problem) -> Iterator[KernelVariant]:
@@ -192,8 +238,10 @@ def _promising(tiles: Sequence[KernelVariant], problem: Problem) -> Iterator[Ker
 def _details(tile: KernelVariant, problem: Problem) -> Iterator[KernelVariant]:
     """Rings, clusters and register splits of one tile."""
     small = tile.accumulators <= SMALL_TILE
-    for cluster_m, cluster_n in (*PAIRS, *FOURS):
-        base = replace(tile, cluster_m=cluster_m, cluster_n=cluster_n)
+    # Rows off the 128-byte lines cost L2 more requests, which multicast spares.
+    aligned = problem.shape.k * ELEMENT_BYTES % L2_LINE_BYTES == 0
+    for cluster_m, cluster_n in (*PAIRS, *FOURS, *(() if aligned else WIDE)):
+        base = _registers_for(replace(tile, cluster_m=cluster_m, cluster_n=cluster_n))
         if not _cluster_pays(base, problem) or list(variant_faults(base)):
             continue
         paired = base.cluster_size <= 2
@@ -221,6 +269,36 @@ def _details(tile: KernelVariant, problem: Problem) -> Iterator[KernelVariant]:
             yield from _merged(base, problem)
 
 
+def _registers_for(tile: KernelVariant) -> KernelVariant:
+    """`tile` with the registers that its producer needs."""
+    uneven_slices = uneven(tile.block_m, tile.cluster_n) or uneven(tile.block_n, tile.cluster_m)
+    if tile.consumers != 2 or not (uneven_slices or tile.reduction != "none"):
+        return tile
+    producer, consumer = TWO_CONSUMERS[1]
+    return replace(tile, producer_registers=producer, consumer_registers=consumer)
+
+
+def _splitting(tile: KernelVariant, problem: Problem) -> Iterator[KernelVariant]:
+    """Kernels that split K, of tiles that leave much of the device idle otherwise."""
+    if tile.consumers > MAX_SPLIT_CONSUMERS or _padded(problem, tile) > MAX_SPLIT_PADDING * (
+        problem.shape.m * problem.shape.n
+    ):
+        return
+    for cluster_m, cluster_n in PAIRS:
+        base = _registers_for(
+            replace(tile, cluster_m=cluster_m, cluster_n=cluster_n, reduction="workspace")
+        )
+        if list(variant_faults(base)) or not _cluster_pays(base, problem):
+            continue
+        if not split_choices(problem, base):
+            continue
+        config = KernelConfig(base, default_knobs(problem, base))
+        tiling = tiling_of(config, problem)
+        share_of_turns = tiling.units / (-(-tiling.units // tiling.resident) * tiling.resident)
+        if share_of_turns >= MIN_SPLIT_USE:
+            yield replace(base, stages=_deepest(base))
+
+
 def _merged(base: KernelVariant, problem: Problem) -> Iterator[KernelVariant]:
     """Several slabs of K behind one barrier, where K and the ring have room for it."""
     for slabs in (2, 4):
@@ -240,7 +318,7 @@ def _deepest(base: KernelVariant) -> int:
 def _padded(problem: Problem, tile: KernelVariant) -> int:
     """Elements that tiles of this size compute, padding included."""
     rows, columns = wgmma_extents(problem, tile.transposed_store)
-    return _round_up(rows, tile.block_m) * _round_up(columns, tile.block_n)
+    return round_up(rows, tile.block_m) * round_up(columns, tile.block_n)
 
 
 def _parallel(problem: Problem, tile: KernelVariant) -> int:
@@ -262,7 +340,3 @@ def _cluster_pays(base: KernelVariant, problem: Problem) -> bool:
     fits = base.cluster_m <= plain_m and base.cluster_n <= plain_n
     full = tiles_m * tiles_n <= MAX_CLUSTER_PADDING * plain_m * plain_n
     return fits and full and base.cluster_size <= problem.sms
-
-
-def _round_up(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple

@@ -45,6 +45,9 @@ KNOB_SHARE = 1 / 3
 """Of `Budget.trials`, what relaunches of the best variants get: they compile nothing."""
 KNOB_BASES = 6
 """Variants that are relaunched: the best of the screening and the best of the heat."""
+DEPENDENT_TWINS = 4
+"""Finalists, the best first, that race a second time as dependent launches; fewer where
+`Budget.trials` is small."""
 HEAT_ENTRANTS = 96
 HEAT_ROUNDS = 3
 NO_CANDIDATE = "no candidate was right and measurable."
@@ -94,6 +97,7 @@ class Study:
             finalists = self._search(searcher, attempts)
             if not finalists:
                 return ShapeState.NO_VALID_CONFIG, NO_CANDIDATE
+            finalists += self._dependent(attempts, finalists[: self._twins()])
             entrants = [*self._kernels(finalists), CUBLAS]
             hot = self._race(
                 attempts, [*entrants, BEST_ALGORITHM], PROTOCOL_HOT, self._budget.rounds_hot
@@ -161,7 +165,7 @@ class Study:
         A screening meets a card that cools between candidates. Heats rank the same candidates on a
         card at its power limit, where others win.
         """
-        trials, finalists = self._budget.trials, self._budget.finalists
+        trials, finalists = self._budget.trials - self._twins(), self._budget.finalists
         self._measure(searcher, attempts, searcher.ask, trials - int(trials * KNOB_SHARE))
         hot = self._heat(attempts, searcher.fastest(HEAT_ENTRANTS))
         bases = choose_finalists(searcher.fastest(KNOB_BASES), hot)[:KNOB_BASES]
@@ -172,6 +176,25 @@ class Study:
         entrants = dict.fromkeys([*screened, *searcher.relaunched(bases)])
         hot = self._heat(attempts, list(entrants)[:HEAT_ENTRANTS])
         return choose_finalists(screened, hot, per_variant=2)[:finalists]
+
+    def _twins(self) -> int:
+        """Trials set aside for dependent launches; a recording has those that it has."""
+        return 0 if self._tools.menu else min(DEPENDENT_TWINS, self._budget.trials // 8)
+
+    def _dependent(
+        self, attempts: Attempts, finalists: Sequence[KernelConfig]
+    ) -> list[KernelConfig]:
+        """The same launches as dependent ones, of which every chain was right."""
+        known = {row.contender.config: row.state for row in self._rows}
+        proved = []
+        for config in finalists:
+            twin = replace(config, knobs=replace(config.knobs, dependent_launch=True))
+            if twin not in known:
+                compiled = self._tools.compiler.submit(twin.variant).result()
+                known[twin] = self._keep(self._attempt(attempts, twin, compiled)).state
+            if known[twin] is TrialState.OK:
+                proved.append(twin)
+        return proved
 
     def _measure(self, searcher: Searcher, attempts: Attempts, ask: Ask, planned: int) -> None:
         ready = compiled_ahead(
