@@ -93,7 +93,7 @@ def test_a_ring_too_deep_for_shared_memory_names_the_deepest_legal_ring() -> Non
         (replace(ARTICLE, block_n=72), "slices of unequal size, needs 40 registers, not 24"),
         (replace(ARTICLE, reduction="workspace"), "splits K, or slices of unequal size, needs 40"),
         (replace(THREE_CONSUMERS, reduction="workspace"), "at most 2 consumers"),
-        (replace(ARTICLE, reduction="workspace", cluster_n=2), "at most 2 thread blocks"),
+        (replace(ARTICLE, reduction="workspace", cluster_n=4), "at most 4 thread blocks"),
         (replace(ONE_CONSUMER, schedule="pingpong"), "alternates between two"),
         (replace(ONE_CONSUMER, split="n"), "nothing to split"),
         (replace(ONE_CONSUMER, stages=1), "stages must be 2 to 16"),

@@ -34,9 +34,8 @@ BUSY_PRODUCER_REGISTERS = 40
 """A producer that works out its share of K, or slices of unequal size, spills with fewer."""
 MAX_SPLIT_CONSUMERS = 2
 """Three consumers lack the registers to exchange partial tiles: they spill."""
-MAX_SPLIT_CLUSTER = 2
-"""Thread blocks that wait for each other must all be resident. Pairs always fit; of larger clusters
-a part may hold fewer than its multiprocessors suggest, which only the device can tell."""
+MAX_SPLIT_CLUSTER = 4
+"""Thread blocks that wait for each other must all be resident; few large clusters fit."""
 MAX_SPLIT_K = 64
 MAX_PARTIALS_BYTES = 64 * 2**20
 """Device memory for partial tiles: what cuBLASLt is given too."""

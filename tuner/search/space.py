@@ -284,7 +284,7 @@ def _splitting(tile: KernelVariant, problem: Problem) -> Iterator[KernelVariant]
         problem.shape.m * problem.shape.n
     ):
         return
-    for cluster_m, cluster_n in PAIRS:
+    for cluster_m, cluster_n in (*PAIRS, *FOURS):
         base = _registers_for(
             replace(tile, cluster_m=cluster_m, cluster_n=cluster_n, reduction="workspace")
         )

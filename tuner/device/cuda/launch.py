@@ -69,11 +69,24 @@ class Launch:
             partials=workspace.partials_address,
             arrivals=workspace.arrivals_address,
         )
-        self._function, self._workspace = function, workspace
+        self._function, self._workspace, self._tiling = function, workspace, tiling
         self._config = _launch_config(tiling.blocks, v, dependent=knobs.dependent_launch)
         self._maps = (map_a, map_b, map_d, map_d_tail)
         self._parameters = (ctypes.c_void_p * 5)(
             *(m.getPtr() for m in self._maps), ctypes.addressof(self._arguments)
+        )
+
+    def residency_fault(self) -> str | None:
+        """Why thread blocks that wait for each other would wait for ever; None if they do not."""
+        if self._tiling.split_k == 1:
+            return None
+        resident = check(driver.cuOccupancyMaxActiveClusters(self._function, self._config))
+        needed = self._tiling.blocks // self._tiling.cluster_size
+        if needed <= resident:
+            return None
+        return (
+            f"it starts {needed} clusters of {self._tiling.cluster_size} thread blocks that wait "
+            f"for each other, and this device holds {resident} at once"
         )
 
     def enqueue(self, stream: int) -> None:

@@ -62,6 +62,8 @@ class Verifier:
     def faults(self, candidate: Candidate) -> list[str]:
         """What is wrong with a candidate's output, on data drawn for this call."""
         self._workspace.reset()
+        if fault := self._launch(candidate, self._random).residency_fault():
+            return [fault]
         data.fill_normal(self._random, self._generator)
         own = candidate.config.knobs.split_k > 1
         found = self._error_faults(candidate) if own else []
@@ -121,9 +123,12 @@ class Verifier:
 
     def _run(self, candidate: Candidate, operands: data.OperandSet) -> None:
         data.poison(operands)
-        launch = Launch(
-            candidate.function, candidate.config, self._problem, operands, self._workspace
-        )
+        launch = self._launch(candidate, operands)
         cupy.cuda.get_current_stream().synchronize()
         launch.enqueue(self._stream.ptr)
         self._stream.synchronize()
+
+    def _launch(self, candidate: Candidate, operands: data.OperandSet) -> Launch:
+        return Launch(
+            candidate.function, candidate.config, self._problem, operands, self._workspace
+        )
