@@ -297,6 +297,8 @@ def _splitting(tile: KernelVariant, problem: Problem) -> Iterator[KernelVariant]
         share_of_turns = tiling.units / (-(-tiling.units // tiling.resident) * tiling.resident)
         if share_of_turns >= MIN_SPLIT_USE:
             yield replace(base, stages=_deepest(base))
+            if tile.accumulators <= SMALL_TILE:
+                yield from _merged(base, problem)
 
 
 def _merged(base: KernelVariant, problem: Problem) -> Iterator[KernelVariant]:
