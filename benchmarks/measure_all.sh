@@ -21,7 +21,7 @@ for protocol in hot cool; do
     --best-of-protocol --protocol "$protocol" --rounds 50 --commit "$commit" \
     --json "$out/article-$protocol.json"
 done
-"$python" -m benchmarks.verify_shapes --out "$out/verify-shapes.json"
+"$python" -m benchmarks.verify_shapes --commit "$commit" --out "$out/verify-shapes.json"
 "$python" -m benchmarks.sanitize --commit "$commit" --out "$out/sanitize.json"
 recorded="sqlite:///$out/recorded.db"
 tuner run --shapes examples/shapes.txt --device cuda:0 --db "$recorded" --trials 256
