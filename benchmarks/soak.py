@@ -41,7 +41,7 @@ FLOP_PER_SM_US = 3e6
 asked for."""
 MOST_SHARES = 16
 TRIES = 20
-START_S, LAUNCH_S = 40.0, 0.002
+START_S, LAUNCH_S = 40.0, 0.001
 
 
 Splits = Literal["none", "all", "tail"]
