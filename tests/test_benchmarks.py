@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks import sanitize, tune_times
+from tests.device.recordings import recorded_rows, write_recording
 from tuner.cli import provenance
 from tuner.device.replay import RecordedCompiler, Recording, ReplayDevice
+from tuner.shape import GemmShape, Problem
 
 RACECHECK = "========= RACECHECK SUMMARY: 100 hazards displayed (2033 errors, 7 warnings)"
 
@@ -37,14 +39,17 @@ def test_tuning_times_name_device_driver_commit_and_kernel(
     monkeypatch.setattr(provenance, "commit_of_package", lambda: "unknown")
     shapes, out = tmp_path / "shapes.txt", tmp_path / "times.json"
     shapes.write_text("512 512 512\n")
-    asked = ["--shapes", str(shapes), "--device", "replay", "--out", str(out), "--trials", "4"]
+    rows = recorded_rows(Problem(GemmShape(512, 512, 512), sms=132))
+    recording = write_recording(tmp_path / "small.jsonl.gz", rows)
+    asked = ["--shapes", str(shapes), "--device", f"replay:{recording}", "--out", str(out)]
+    asked += ["--trials", "4"]
     monkeypatch.setattr(sys, "argv", ["tune_times", *asked, "--commit", "abc123"])
     tune_times.main()
     body = json.loads(out.read_text())
     assert body["command"].endswith("--trials 4 --commit abc123")
     assert (body["commit"], body["commit_from"]) == ("abc123", "stated")
     assert body["source"] == "replay"
-    recorded = ReplayDevice(Recording.load("h200"))
+    recorded = ReplayDevice(Recording.load(recording))
     device, toolchain = recorded.identify(), RecordedCompiler(recorded).toolchain()
     assert body["device"] == {
         "name": device.name,

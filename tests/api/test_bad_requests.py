@@ -124,7 +124,7 @@ def test_unknown_paths_and_methods_are_problems_too(
     assert response.json()["status"] == status
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(
     query=st.lists(
         st.tuples(

@@ -1,7 +1,8 @@
 """Runs commands as a shell would: arguments in, exit code and both streams out."""
 
+import io
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tuner.cli import opening
 from tuner.cli.main import main
 from tuner.errors import DeviceError
 from tuner.shape import GemmShape, Problem
+from tuner.store.engine import locate
 
 RECORDED = (GemmShape(512, 512, 512), GemmShape(2560, 4096, 1024))
 """Shapes of the recording that tests replay."""
@@ -43,6 +45,20 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def database(tmp_path: Path) -> Path:
     """Where the database is, once a command has made it."""
     return tmp_path / "data" / "tuner.db"
+
+
+def unheard(*arguments: object) -> None:
+    """Run a command that succeeds, for what it leaves in a database."""
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        assert main([str(argument) for argument in arguments]) == 0
+
+
+def place(url: str, database: Path) -> None:
+    """Put a database where commands look for it."""
+    found = locate(url).path
+    assert found is not None
+    database.parent.mkdir()
+    found.rename(database)
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from benchmarks.evidence_tables import hot, section
-from tests.cli.conftest import Cli, lines, use_fake
+from tests.cli.conftest import Cli, lines, place, unheard, use_fake
+from tests.databases import Databases
 from tests.device.fake import H200, Faults
 from tuner.cli import provenance
 from tuner.cli.provenance import Commit
@@ -27,11 +28,15 @@ PROBLEM = Problem(GemmShape(512, 512, 512), sms=132)
 
 
 @pytest.fixture
-def tuned(cli: Cli, shape_file: Write, fake_gpu: Faults) -> Path:
+def tuned(sqlite_databases: Databases, shape_file: Write, fake_gpu: Faults, database: Path) -> Path:
     """A shape file whose shapes are tuned on the fake GPU."""
     del fake_gpu
     listing = shape_file(SHAPES)
-    assert cli("run", "--shapes", listing, "--device", "cuda:0", "--trials", 6).code == 0
+
+    def run(url: str) -> None:
+        unheard("run", "--shapes", listing, "--device", "cuda:0", "--trials", 6, "--db", url)
+
+    place(sqlite_databases.like("tuned_on_a_fake", run), database)
     return listing
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.api.conftest import CONFIG, KEY, NAME, TUNED, fill, outcome, race
-from tests.cli.conftest import Cli, use_fake
+from tests.cli.conftest import Cli, place, unheard, use_fake
+from tests.databases import Databases
 from tests.device.fake import H200, Faults
 from tuner.shape import GemmShape, Problem
 from tuner.store.engine import open_store
@@ -18,9 +19,15 @@ Write = Callable[[str], Path]
 
 
 @pytest.fixture
-def tuned(cli: Cli, shape_file: Write, replay: str) -> None:
-    listing = shape_file("512 512 512\n2560 4096 1024\n")
-    assert cli("run", "--shapes", listing, "--device", replay).code == 0
+def tuned(sqlite_databases: Databases, recording: Path, tmp_path: Path, database: Path) -> None:
+    """The database as a run over both shapes of the recording left it."""
+
+    def run(url: str) -> None:
+        listing = tmp_path / "both.txt"
+        listing.write_text("512 512 512\n2560 4096 1024\n")
+        unheard("run", "--shapes", listing, "--device", f"replay:{recording}", "--db", url)
+
+    place(sqlite_databases.like("replayed", run), database)
 
 
 @pytest.mark.usefixtures("tuned")

@@ -34,8 +34,9 @@ def compile_all(
 def test_variants_become_cubins_in_the_order_given(
     tmp_path: Path, variants: list[KernelVariant], plain: Render
 ) -> None:
-    found = compile_all(tmp_path, variants, plain)
-    assert list(found) == variants
+    asked = variants[:12]
+    found = compile_all(tmp_path, asked, plain)
+    assert list(found) == asked
     for variant, cubin in found.items():
         assert isinstance(cubin, Cubin)
         assert cubin.variant == variant
@@ -131,7 +132,7 @@ def test_variants_too_slow_to_compile_are_killed_remembered_and_hold_up_nobody(
     slow: Render,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    slow_ones = variants[::6]
+    slow_ones = variants[::11]
 
     def render(variant: KernelVariant) -> TranslationUnit:
         return (slow if variant in slow_ones else plain)(variant)

@@ -78,7 +78,7 @@ def test_processes_start_only_as_work_arrives_and_never_more_than_the_jobs(
         assert compilers(os.getpid()) == []
         pool.submit(variants[0]).result()
         assert len(compilers(os.getpid())) == 1
-        pool.compile(variants)
+        pool.compile(variants[:9])
         assert len(compilers(os.getpid())) <= 3
 
 

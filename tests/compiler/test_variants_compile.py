@@ -2,6 +2,8 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import combinations
 from pathlib import Path
 from random import Random
 
@@ -23,29 +25,46 @@ PROBLEMS = [
     Problem(GemmShape(8192, 512, 16384), SMS, d="col"),
     Problem(GemmShape(300, 4097, 512), SMS),
 ]
-COUNT = 60
+COUNT = 32
 ROOMY = 192
 """Accumulators per thread that every way of storing leaves registers for; with more, a few variants
 spill and are refused, which is for the compiler to say."""
 
 
-def varied_variants() -> list[KernelVariant]:
-    """A seeded sample of what the search asks for, with at least one of every kind in it."""
-    random = Random(20)
+def offered() -> list[KernelVariant]:
+    """What the search asks for, in a seeded order."""
     everything = {config.variant for problem in PROBLEMS for config in menu(problem)}
-    offered = sorted(variant for variant in everything if variant.accumulators <= ROOMY)
-    random.shuffle(offered)
-    kinds = {
-        (v.consumers, v.schedule, v.split, v.store, v.transposed_store, v.cluster_m, v.cluster_n): v
-        for v in offered
+    found = sorted(variant for variant in everything if variant.accumulators <= ROOMY)
+    Random(20).shuffle(found)
+    return found
+
+
+def traits(v: KernelVariant) -> frozenset[object]:
+    """The width of a consumer, and every two of what else leads to other code."""
+    told = {
+        "consumers": v.consumers,
+        "schedule": v.schedule,
+        "split": v.split,
+        "store": v.store,
+        "transposed_store": v.transposed_store,
+        "cluster_m": v.cluster_m,
+        "cluster_n": v.cluster_n,
+        "slabs_per_stage": v.slabs_per_stage,
     }
-    slabs = {v.slabs_per_stage: v for v in offered}
-    widths = {v.consumer_n: v for v in offered}
-    chosen = dict.fromkeys([*slabs.values(), *widths.values()])
-    by_kind = list(kinds.values())
-    random.shuffle(by_kind)
-    chosen.update(dict.fromkeys([*by_kind, *offered]))
-    return list(chosen)[:COUNT]
+    return frozenset([v.consumer_n, *combinations(told.items(), 2)])
+
+
+@cache
+def varied_variants() -> list[KernelVariant]:
+    """COUNT variants, together with every trait there is."""
+    traits_of = {variant: traits(variant) for variant in offered()}
+    missing = set().union(*traits_of.values())
+    chosen: dict[KernelVariant, None] = {}
+    while missing:
+        best = max(traits_of, key=lambda variant: len(traits_of[variant] & missing))
+        missing -= traits_of[best]
+        chosen[best] = None
+    return list(chosen | dict.fromkeys(traits_of))[:COUNT]
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +89,8 @@ def test_the_sample_is_legal_and_covers_every_kind_of_variant() -> None:
     assert {v.transposed_store for v in variants} == {False, True}
     assert {v.cluster_size for v in variants} == {1, 2, 4}
     assert {v.slabs_per_stage for v in variants} == {1, 2, 4}
+    of_sample: set[object] = set().union(*map(traits, variants))
+    assert set().union(*map(traits, offered())) == of_sample
 
 
 def test_a_variant_with_room_for_its_accumulators_neither_spills_nor_draws_a_warning(

@@ -1,18 +1,20 @@
-"""A driver with a fake device, started as a process by the tests: URL, seconds of a lease."""
+"""A driver with a fake device, to be run as a process of its own."""
 
-import json
-import sys
 import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from tests.device.fake import FakeCompiler, FakeDevice
+from tests.forks import write_to
 from tuner.device.protocol import Entrant
 from tuner.shape import GemmShape, Problem
 from tuner.store.engine import open_store
 from tuner.store.leases import Leases
 from tuner.store.spooling import SpoolingRepository
 from tuner.study import Budget, Event, Tools, run_all
-from tuner.trial import Sampled
+from tuner.study import run as study_run
+from tuner.trial import Sampled, ShapeOutcome
 
 SHAPES = [Problem(GemmShape(m, 512, 1024), 132) for m in (16, 32, 64, 128)]
 BUDGET = Budget(trials=6, batch=2, finalists=2, rounds_hot=3, rounds_cool=3)
@@ -24,21 +26,20 @@ class SlowDevice(FakeDevice):
         return super().screen(entrant)
 
 
-def drive(url: str, seconds: float, name: str) -> None:
-    """Tune SHAPES and print every event, the outcomes as JSON."""
+def drive(url: str, seconds: float, name: str, told: Connection) -> None:
+    """Tune SHAPES with leases of `seconds`, and tell every event and, at last, the outcomes."""
+    write_to(Path(f"{name}.stderr"), 2)
+    study_run.WAIT_S = 0.05
 
     def tell(event: Event) -> None:
-        print(type(event).__name__, getattr(event, "text", ""), flush=True)
+        told.send(f"{type(event).__name__} {getattr(event, 'text', '')}")
 
+    said: Callable[[str], None] = told.send
     with (
         open_store(url) as store,
-        SpoolingRepository(store, Path(f"{name}.spool"), print) as spooling,
+        SpoolingRepository(store, Path(f"{name}.spool"), said) as spooling,
     ):
         leases = Leases(store, seconds=seconds, patiently=spooling.patiently)
         tools = Tools(SlowDevice(), FakeCompiler(), spooling, name, leases=leases)
-        outcomes = run_all(SHAPES, tools, BUDGET, tell)
-    print(json.dumps([[o.run_id, o.state, o.trials] for o in outcomes]))
-
-
-if __name__ == "__main__":
-    drive(sys.argv[1], float(sys.argv[2]), sys.argv[3])
+        outcomes: list[ShapeOutcome] = run_all(SHAPES, tools, BUDGET, tell)
+    told.send([(Path(o.run_id).name, o.state, o.trials) for o in outcomes])

@@ -1,12 +1,12 @@
 """Many processes, one database: nobody dies, no row is lost, readers stop nobody."""
 
-import multiprocessing
 from itertools import permutations
 from pathlib import Path
 
 import pytest
 
 from benchmarks.store_stress import Load, failed, run
+from tests.forks import forks
 from tests.store.examples import CUBLAS, DEVICE_KEY, PROBLEM, config, kernel, race
 from tests.store.writers import add_when_told
 from tuner.store.engine import open_store
@@ -14,10 +14,11 @@ from tuner.trial import Measurement
 
 
 def test_sixteen_writers_and_a_reader_share_an_empty_database_and_no_job_is_done_twice(
-    database_url: str,
+    bare_database_url: str,
 ) -> None:
-    writers = 16 if database_url.startswith("sqlite") else 8
-    found = run("database", database_url, Load(writers, rows=24))
+    writers = 16 if bare_database_url.startswith("sqlite") else 8
+    forks()  # `run` starts its writers there
+    found = run("database", bare_database_url, Load(writers, rows=24))
     assert not failed(found), found
     assert (found.rows, found.lost, found.doubled) == (writers * 24, 0, 0)
     assert (found.jobs_twice, found.jobs_undone, found.died) == (0, 0, 0)
@@ -35,8 +36,7 @@ BETTER, WORSE = won_by(256, 60.0), won_by(128, 80.0)
 def test_two_workers_tune_one_problem_and_the_better_result_wins_in_both_orders(
     database_url: str, order: tuple[list[Measurement], ...]
 ) -> None:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.store.writers"])
+    context = forks()
     with open_store(database_url) as store:
         answers = []
         for rows in order:
@@ -63,8 +63,7 @@ def test_two_workers_that_store_in_the_same_moment_leave_the_same_answer(
         alone.add(WORSE)
         alone.add(BETTER)
         expected = alone.best(PROBLEM, DEVICE_KEY)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.store.writers"])
+    context = forks()
     with open_store(database_url) as store:
         now = context.Event()
         workers = [

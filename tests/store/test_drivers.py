@@ -1,58 +1,76 @@
 """Several `tuner run` on one list: each shape is tuned once, whatever becomes of the others."""
 
-import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from tests.device.fake import H200, TOOLCHAIN
-from tests.store.drivers import BUDGET, SHAPES
+from tests.forks import forks
+from tests.store.drivers import BUDGET, SHAPES, drive
 from tests.store.outages import away
 from tuner.store.engine import open_store
 from tuner.store.repository import Repository
 
-ROOT = Path(__file__).parent.parent.parent
+Outcomes = list[tuple[str, str, int]]
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A driver's process, what it tells, and the file of what it writes to stderr."""
+
+    process: ForkServerProcess
+    told: Connection
+    stderr: Path
+
+    @property
+    def pid(self) -> int:
+        assert self.process.pid is not None
+        return self.process.pid
+
+    def next(self) -> str | Outcomes:
+        assert self.told.poll(90)
+        try:
+            told: str | Outcomes = self.told.recv()
+        except EOFError:
+            raise AssertionError(f"it ended: {self.stderr.read_text()}") from None
+        return told
 
 
 @contextmanager
-def driver(
-    url: str, folder: Path, name: str, lease_s: float = 30.0
-) -> Iterator["subprocess.Popen[str]"]:
-    arguments = [url, str(lease_s), str(folder / name)]
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.store.drivers", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as started:
+def driver(url: str, folder: Path, name: str, lease_s: float = 30.0) -> Iterator[Driver]:
+    context = forks()
+    told, telling = context.Pipe(duplex=False)
+    process = context.Process(target=drive, args=(url, lease_s, str(folder / name), telling))
+    process.start()
+    telling.close()
+    with told:
         try:
-            yield started
+            yield Driver(process, told, folder / f"{name}.stderr")
         finally:
-            started.kill()
+            process.kill()
+            process.join()
 
 
-def wait_for(started: "subprocess.Popen[str]", event: str) -> None:
-    assert started.stdout is not None
-    for line in started.stdout:
-        if line.startswith(event):
-            return
-    raise AssertionError(f"it ended without {event}")
+def wait_for(started: Driver, text: str) -> None:
+    while text not in started.next():
+        pass
 
 
-def results(started: "subprocess.Popen[str]") -> tuple[list[list[object]], str]:
-    """The outcomes it printed last, and everything it said."""
-    out, err = started.communicate(timeout=90)
-    assert started.returncode == 0, err
-    assert err == ""
-    return json.loads(out.splitlines()[-1]), out
+def results(started: Driver) -> tuple[Outcomes, list[str]]:
+    """Who tuned each shape, how it ended and after how many trials; and everything it said."""
+    said: list[str] = []
+    while isinstance(told := started.next(), str):
+        said.append(told)
+    started.process.join(90)
+    assert started.process.exitcode == 0
+    assert started.stderr.read_text() == ""
+    return told, said
 
 
 def screened(store: Repository) -> list[int]:
@@ -70,7 +88,7 @@ def test_four_drivers_of_one_list_tune_each_shape_once_and_none_dies(
                 stack.enter_context(driver(database_url, tmp_path, f"driver-{number}"))
                 for number in range(4)
             ]
-            found = [results(process) for process in started]
+            found = [results(each) for each in started]
         assert screened(store) == [BUDGET.trials] * len(SHAPES)
         with store.transaction(writes=False) as connection:
             counted = connection.exec_driver_sql("SELECT count(*) FROM shape_outcomes").scalar()
@@ -78,7 +96,7 @@ def test_four_drivers_of_one_list_tune_each_shape_once_and_none_dies(
             assert connection.exec_driver_sql("SELECT count(*) FROM leases").scalar() == 0
     # Every driver reports every shape, and all agree on who tuned it.
     assert all(outcomes == found[0][0] for outcomes, _ in found)
-    assert [outcome[1:] for outcome in found[0][0]] == [["tuned", BUDGET.trials]] * len(SHAPES)
+    assert [outcome[1:] for outcome in found[0][0]] == [("tuned", BUDGET.trials)] * len(SHAPES)
 
 
 def test_the_shape_of_a_driver_that_was_killed_goes_to_the_other_at_once(
@@ -91,7 +109,7 @@ def test_the_shape_of_a_driver_that_was_killed_goes_to_the_other_at_once(
         wait_for(killed, "TrialDone")
         with driver(database_url, tmp_path, "other", lease_s=600) as other:
             wait_for(other, "ShapeEnded")
-            killed.kill()
+            killed.process.kill()
             outcomes, _ = results(other)
         assert len(outcomes) == len(SHAPES)
         assert screened(store) == [BUDGET.trials] * len(SHAPES)
@@ -111,8 +129,8 @@ def test_a_driver_stopped_for_longer_than_its_lease_goes_on_and_its_late_result_
         os.kill(stopped.pid, signal.SIGCONT)
         late, said = results(stopped)
         assert late == theirs
-        assert {Path(str(name)).name for name, *_ in late} == {"other"}
-        (line,) = [line for line in said.splitlines() if line.startswith("Remark")]
+        assert {name for name, *_ in late} == {"other"}
+        (line,) = [line for line in said if line.startswith("Remark")]
         assert line == (
             "Remark 16x512x1024: this driver stood still for too long and another ended it; that "
             "result counts, and the measurements of both are kept."
@@ -133,10 +151,10 @@ def test_a_driver_whose_database_goes_away_in_mid_run_loses_no_row_and_tunes_eve
     with driver(postgres_database_url, tmp_path, "alone") as alone:
         wait_for(alone, "TrialDone")
         with away(postgres_database_url):
-            time.sleep(1.5)
+            wait_for(alone, "until it is back")
         outcomes, said = results(alone)
-    assert [outcome[1:] for outcome in outcomes] == [["tuned", BUDGET.trials]] * len(SHAPES)
-    assert "the database is back; wrote " in said
+    assert [outcome[1:] for outcome in outcomes] == [("tuned", BUDGET.trials)] * len(SHAPES)
+    assert any(line.startswith("the database is back; wrote ") for line in said)
     with open_store(postgres_database_url) as store:
         assert screened(store) == [BUDGET.trials] * len(SHAPES)
         for problem in SHAPES:

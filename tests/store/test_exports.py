@@ -1,18 +1,22 @@
 """Files for others, and files that appear whole or not at all."""
 
 import csv
+import io
 import json
 import os
-import subprocess
-import sys
+import resource
+import signal
 import tempfile
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.forks import run_in_a_fork
 from tests.store.examples import CUBLAS, DEVICE_KEY, PROBLEM, config, kernel, race
+from tuner.cli.main import main
 from tuner.config import KernelConfig
 from tuner.errors import StoreError
 from tuner.shape import GemmShape
@@ -32,10 +36,16 @@ WIDER = replace(PROBLEM, shape=GemmShape(5120, 2112, 72))
 @pytest.fixture
 def tuned(store: Repository) -> Repository:
     """Two M of one N, K, one of another K, and the first again in column-major order."""
-    store.add(race("r", TIMES))
-    store.add(race("w", {k: [1.5 * t for t in ts] for k, ts in TIMES.items()}, problem=WIDER))
-    store.add(race("k", TIMES, problem=replace(PROBLEM, shape=GemmShape(4096, 2112, 2048))))
-    store.add(race("c", TIMES, problem=replace(PROBLEM, d="col")))
+    wider = {k: [1.5 * t for t in ts] for k, ts in TIMES.items()}
+    other_k = replace(PROBLEM, shape=GemmShape(4096, 2112, 2048))
+    store.add(
+        [
+            *race("r", TIMES),
+            *race("w", wider, problem=WIDER),
+            *race("k", TIMES, problem=other_k),
+            *race("c", TIMES, problem=replace(PROBLEM, d="col")),
+        ]
+    )
     return store
 
 
@@ -121,33 +131,28 @@ def test_a_folder_in_the_way_and_a_missing_folder_are_named(tmp_path: Path) -> N
         export_vllm(store, tmp_path / "a.db", [DEVICE_KEY])
 
 
-LIMITED = """
-import contextlib, io, os, resource, signal, sys, tempfile
-from tuner.cli.main import main
-kind, *arguments = sys.argv[1:]
-if kind == "full":
+def with_small_files(*arguments: str) -> int:
+    """A command whose files may not grow, as on a full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
-else:
+    return main(arguments)
+
+
+def as_nobody(*arguments: str) -> int:
+    """A command that is not root's."""
     # What is imported late lies where another user may not look.
     with (
         tempfile.TemporaryDirectory() as folder,
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
+        redirect_stdout(io.StringIO()),
+        redirect_stderr(io.StringIO()),
     ):
         for out in ("warm.jsonl", "warm.db", "warm.csv"):
             main(["export", f"{folder}/{out}", "--db", arguments[-1]])
-        main(["import", f"{folder}/warm.jsonl", "--db", f"{folder}/into.db"])
     if os.getuid() == 0:
-        os.setgroups([]); os.setgid(65534); os.setuid(65534)
-sys.exit(main(arguments))
-"""
-
-
-def limited(kind: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """A command in a process whose files may not grow, or that is not root."""
-    command = [sys.executable, "-c", LIMITED, kind, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+    return main(arguments)
 
 
 @pytest.fixture
@@ -174,12 +179,12 @@ def large(public_folder: Path) -> Path:
     "command", [("export", "out.jsonl"), ("export", "out.db"), ("db", "backup", "out.db")]
 )
 def test_a_full_disk_is_said_and_leaves_no_part_of_a_file(
-    large: Path, command: tuple[str, ...]
+    large: Path, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     *verb, name = command
     out = large.parent / name
     out.write_text("before")
-    ended = limited("full", *verb, out, "--db", large)
+    ended = run_in_a_fork(tmp_path, with_small_files, *verb, str(out), "--db", str(large))
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "Traceback" not in ended.stderr
     assert f"{out} cannot be written" in ended.stderr
@@ -187,11 +192,13 @@ def test_a_full_disk_is_said_and_leaves_no_part_of_a_file(
     assert {p.name for p in large.parent.iterdir()} == {"large.db", name}
 
 
-def test_an_import_on_a_full_disk_is_said_and_leaves_a_sound_database(large: Path) -> None:
+def test_an_import_on_a_full_disk_is_said_and_leaves_a_sound_database(
+    large: Path, tmp_path: Path
+) -> None:
     rows, into = large.with_name("rows.jsonl"), large.with_name("into.db")
     with opened_source(f"sqlite:///{large}") as source:
         export_lines(source, rows)
-    ended = limited("full", "import", rows, "--db", into)
+    ended = run_in_a_fork(tmp_path, with_small_files, "import", str(rows), "--db", str(into))
     assert (ended.returncode, ended.stdout) == (5, "")
     assert "Traceback" not in ended.stderr
     assert "free space" in ended.stderr
@@ -210,13 +217,13 @@ def test_an_import_on_a_full_disk_is_said_and_leaves_a_sound_database(large: Pat
     ],
 )
 def test_a_read_only_folder_is_said_and_stays_as_it_is(
-    large: Path, command: tuple[str, ...]
+    large: Path, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     *verb, name = command
     folder = large.parent / "kept"
     folder.mkdir(mode=0o555)
     large.parent.chmod(0o777)
-    ended = limited("", *verb, folder / name, "--db", large)
+    ended = run_in_a_fork(tmp_path, as_nobody, *verb, str(folder / name), "--db", str(large))
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "Traceback" not in ended.stderr
     assert f"{folder / name} cannot be written" in ended.stderr

@@ -1,6 +1,5 @@
 """Generations: immutable, named by their content, and one of them served at a time."""
 
-import multiprocessing
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -8,6 +7,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Connection, text
 
+from tests.forks import forks
 from tests.store.examples import CUBLAS, DEVICE_KEY, PROBLEM, config, kernel, measurement, race
 from tests.store.movers import publish_at_once, read_generations
 from tuner.errors import StoreError
@@ -221,10 +221,10 @@ def test_publishers_at_once_serve_one_generation_and_make_it_once(
     url = new_database()
     with open_store(url) as store:
         store.add([*answer(), *answer(SECOND)])
-    spawn = multiprocessing.get_context("spawn")
-    told = spawn.Queue()
+    context = forks()
+    told = context.Queue()
     publishers = [
-        spawn.Process(target=publish_at_once, args=(url, DEVICE_KEY, told)) for _ in range(6)
+        context.Process(target=publish_at_once, args=(url, DEVICE_KEY, told)) for _ in range(6)
     ]
     for publisher in publishers:
         publisher.start()
@@ -267,10 +267,10 @@ def test_sixteen_readers_during_a_publish_see_one_whole_generation_each_time(
         store.add([*answer(), *answer(SECOND)])
         generations = Generations(store)
         before = generations.publish(DEVICE_KEY, "me@here").id
-        spawn = multiprocessing.get_context("spawn")
-        told, ready, stop = spawn.Queue(), spawn.Semaphore(0), spawn.Event()
+        context = forks()
+        told, ready, stop = context.Queue(), context.Semaphore(0), context.Event()
         readers = [
-            spawn.Process(target=read_generations, args=(url, DEVICE_KEY, told, ready, stop))
+            context.Process(target=read_generations, args=(url, DEVICE_KEY, told, ready, stop))
             for _ in range(READERS)
         ]
         for reader in readers:

@@ -25,13 +25,13 @@ def test_a_sound_database_is_ok_and_its_rows_are_counted(database_url: str) -> N
     assert health.location == str(locate(database_url))
 
 
-def test_an_empty_database_is_sent_to_upgrade(database_url: str) -> None:
-    if path := locate(database_url).path:
+def test_an_empty_database_is_sent_to_upgrade(bare_database_url: str) -> None:
+    if path := locate(bare_database_url).path:
         path.touch()
-    health = check_store(database_url)
+    health = check_store(bare_database_url)
     assert not health.ok
     assert "has no tables yet; `tuner db upgrade` brings it to 0002" in health.problems[0]
-    assert check_store(database_url) == health
+    assert check_store(bare_database_url) == health
 
 
 def test_a_missing_file_is_a_problem_and_is_not_made(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Of several drivers one tunes a problem at a time, whatever their clocks and their fates."""
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -11,10 +10,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
+from multiprocessing.queues import Queue
 
 import pytest
 from sqlalchemy import text
 
+from tests.forks import forks
 from tests.store.examples import DEVICE_KEY, PROBLEM, TOOLCHAIN
 from tests.store.writers import claim_all
 from tuner.errors import StoreUnavailable
@@ -176,9 +177,8 @@ def test_sixteen_threads_claim_one_problem_and_one_gets_it(store: Repository) ->
 def test_eight_processes_asked_for_sixty_jobs_do_each_once_and_none_dies(database_url: str) -> None:
     with open_store(database_url):
         pass
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.store.writers"])
-    done: multiprocessing.Queue[tuple[int, int]] = context.Queue()
+    context = forks()
+    done: Queue[tuple[int, int]] = context.Queue()
     workers = [
         context.Process(target=claim_all, args=(database_url, number, 60, done))
         for number in range(8)

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
-from sqlalchemy import Engine, Select, make_url, text
+from sqlalchemy import Engine, Select, text
 from sqlalchemy.dialects import sqlite
 
 from benchmarks.store_databases import DEVICE_KEY as MADE_UP
 from benchmarks.store_databases import fill, problem
+from tests.databases import Databases, PostgresServer
 from tests.store.examples import CUBLAS, DEVICE_KEY, PROBLEM, TOOLCHAIN, kernel, measurement, race
 from tuner.lookup import COUNTED_PROTOCOLS
 from tuner.shape import GemmShape, Problem
@@ -20,6 +20,14 @@ from tuner.store.tables import PROBLEM as NAMED
 from tuner.trial import Toolchain
 
 EQUAL = " AND ".join(f"{name}=?" for name in NAMED)
+
+
+def many_problems(url: str) -> None:
+    with open_store(url) as store:
+        for m in range(1, 40):
+            of = Problem(GemmShape(m, 8, 8), 132)
+            store.add([measurement(problem=of, worker=str(i)) for i in range(20)])
+        store.add(race("r", {kernel(): [9.0], CUBLAS: [10.0]}))
 
 
 @pytest.mark.parametrize(
@@ -48,14 +56,10 @@ EQUAL = " AND ".join(f"{name}=?" for name in NAMED)
     ],
     ids=["best", "attempts", "failures", "outcome", "shapes"],
 )
-def test_a_look_up_uses_an_index(tmp_path: object, query: Select[tuple[object]], plan: str) -> None:
-    url = f"sqlite:///{tmp_path}/tuner.db"
-    with open_store(url) as store:
-        for m in range(1, 40):
-            of = Problem(GemmShape(m, 8, 8), 132)
-            store.add([measurement(problem=of, worker=str(i)) for i in range(20)])
-        store.add(race("r", {kernel(): [9.0], CUBLAS: [10.0]}))
-    engine = make_engine(locate(url))
+def test_a_look_up_uses_an_index(
+    sqlite_databases: Databases, query: Select[tuple[object]], plan: str
+) -> None:
+    engine = make_engine(locate(sqlite_databases.like("many_problems", many_problems)))
     said = query.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True})
     for statistics in ("SELECT 1", "ANALYZE"):
         with engine.begin() as connection:
@@ -67,18 +71,14 @@ def test_a_look_up_uses_an_index(tmp_path: object, query: Select[tuple[object]],
 
 
 @pytest.fixture(scope="module")
-def many_rows(postgres_url: str) -> Iterator[Engine]:
+def many_rows(postgres_server: PostgresServer) -> Iterator[Engine]:
     """A Postgres database of more than a page of rows, so that reading it all is not cheapest."""
-    name = "tuner_plans"
-    with psycopg.connect(postgres_url, autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {name}".encode())
-    url = make_url(postgres_url).set(database=name).render_as_string(hide_password=False)
+    url = postgres_server.create("tuner_plans")
     fill(url, 20_000)
     engine = make_engine(locate(url))
     yield engine
     engine.dispose()
-    with psycopg.connect(postgres_url, autocommit=True) as admin:
-        admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+    postgres_server.drop("tuner_plans")
 
 
 @pytest.mark.parametrize(

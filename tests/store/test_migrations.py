@@ -17,6 +17,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, Engine, Inspector, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
+from tests.databases import Databases
 from tests.store.examples import DEVICE_KEY, PROBLEM, measurement, outcome
 from tuner import __version__
 from tuner.errors import StoreError
@@ -88,9 +89,9 @@ def first_release(tmp_path: Path) -> Path:
     return scripts
 
 
-def test_the_migrations_make_the_tables_that_the_code_expects(database_url: str) -> None:
-    assert upgrade_store(database_url) == schema.Revision(None, "0002")
-    with engine_at(database_url) as engine, engine.connect() as connection:
+def test_the_migrations_make_the_tables_that_the_code_expects(bare_database_url: str) -> None:
+    assert upgrade_store(bare_database_url) == schema.Revision(None, "0002")
+    with engine_at(bare_database_url) as engine, engine.connect() as connection:
         options = {"version_table": schema.VERSION_TABLE, "compare_type": True}
         context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, metadata) == []
@@ -150,32 +151,32 @@ def test_an_older_database_is_brought_up_with_its_rows_and_taken_back(
 
 
 def test_a_database_of_the_first_release_keeps_its_rows_and_can_lease_and_publish(
-    database_url: str, first_release: Path
+    bare_database_url: str, first_release: Path
 ) -> None:
-    location = locate(database_url)
-    with engine_at(database_url) as engine:
+    location = locate(bare_database_url)
+    with engine_at(bare_database_url) as engine:
         upgrade(engine, location, first_release)
         with Repository(engine, str(location)) as store:
             store.add([measurement(), measurement(samples_us=(1.5,), race="r")])
             store.finish_shape(outcome())
-    before = contents(database_url)
+    before = contents(bare_database_url)
     assert (len(before["measurements"]), len(before["shape_outcomes"])) == (2, 1)
     assert "leases" not in before
 
-    assert upgrade_store(database_url) == schema.Revision("0001", "0002")
-    after = contents(database_url)
+    assert upgrade_store(bare_database_url) == schema.Revision("0001", "0002")
+    after = contents(bare_database_url)
     new = {"leases", "misses", "generations", "publications"}
     assert {name: after[name] for name in new} == {name: [] for name in new}
     kept = before.keys() - {schema.VERSION_TABLE}
     assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
 
-    publish(database_url)
-    with engine_at(database_url) as engine, engine.begin() as connection:
+    publish(bare_database_url)
+    with engine_at(bare_database_url) as engine, engine.begin() as connection:
         schema.downgrade(connection, "0001")
-    assert contents(database_url) == before
-    with engine_at(database_url) as engine:
+    assert contents(bare_database_url) == before
+    with engine_at(bare_database_url) as engine:
         assert upgrade(engine, location, first_release).is_head
-    publish(database_url)
+    publish(bare_database_url)
 
 
 def publish(url: str) -> None:
@@ -261,12 +262,12 @@ def test_a_newer_database_is_refused_with_both_versions_and_nothing_written(
     assert "0917" in check_store(database_url).problems[0]
 
 
-def test_a_table_of_somebody_else_under_our_name_is_left_alone(database_url: str) -> None:
-    run(database_url, "CREATE TABLE runs (experiment TEXT)")
-    run(database_url, "INSERT INTO runs VALUES ('theirs')")
+def test_a_table_of_somebody_else_under_our_name_is_left_alone(bare_database_url: str) -> None:
+    run(bare_database_url, "CREATE TABLE runs (experiment TEXT)")
+    run(bare_database_url, "INSERT INTO runs VALUES ('theirs')")
     with pytest.raises(StoreError, match="has a table runs that gemm-tuner did not make"):
-        open_store(database_url)
-    assert contents(database_url) == {"runs": [("theirs",)]}
+        open_store(bare_database_url)
+    assert contents(bare_database_url) == {"runs": [("theirs",)]}
 
 
 def optuna_study(url: str) -> list[float]:
@@ -284,41 +285,43 @@ def optuna_study(url: str) -> list[float]:
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 @pytest.mark.parametrize("ours_first", [True, False])
 def test_an_optuna_study_in_the_same_database_is_harmless(
-    database_url: str, ours_first: bool
+    bare_database_url: str, ours_first: bool
 ) -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     for step in (fill, optuna_study) if ours_first else (optuna_study, fill):
-        step(database_url)
-    assert len(optuna_study(database_url)) == 4
-    with open_store(database_url) as store:
+        step(bare_database_url)
+    assert len(optuna_study(bare_database_url)) == 4
+    with open_store(bare_database_url) as store:
         assert len(store.attempts(PROBLEM, DEVICE_KEY, sources=["measured"])) == 2
         assert store.latest_outcome(PROBLEM, DEVICE_KEY) == outcome()
-    with engine_at(database_url) as engine, engine.begin() as connection:
+    with engine_at(bare_database_url) as engine, engine.begin() as connection:
         schema.downgrade(connection, "base")
-    assert len(optuna_study(database_url)) == 6
+    assert len(optuna_study(bare_database_url)) == 6
 
 
-def test_threads_that_open_one_empty_database_make_it_once(database_url: str) -> None:
+def test_threads_that_open_one_empty_database_make_it_once(bare_database_url: str) -> None:
     def work(number: int) -> None:
-        with open_store(database_url) as store:
+        with open_store(bare_database_url) as store:
             store.add([measurement(worker=str(number))])
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(work, range(6)))
-    with open_store(database_url) as store:
+    with open_store(bare_database_url) as store:
         assert store.watermark()[0] == 6
 
 
 def test_tables_that_another_process_makes_between_two_looks_are_not_foreign(
-    postgres_database_url: str, monkeypatch: pytest.MonkeyPatch
+    postgres_databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    url = postgres_databases.bare()
+
     def inspected_later(connection: Connection) -> Inspector:
         monkeypatch.undo()
-        assert upgrade_store(postgres_database_url).current is None
+        assert upgrade_store(url).current is None
         return inspect(connection)
 
     monkeypatch.setattr(schema, "inspect", inspected_later)
-    with open_store(postgres_database_url) as store:
+    with open_store(url) as store:
         assert store.watermark() == (0, 0)
 
 

@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import re
 import sqlite3
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +14,8 @@ from time import sleep
 
 import pytest
 
+from tests.databases import Databases
+from tests.forks import run_in_a_fork
 from tests.store.examples import DEVICE_KEY, PROBLEM, measurement
 from tuner.errors import StoreError
 from tuner.store import sqlite_file
@@ -25,12 +26,16 @@ def url(path: Path) -> str:
     return f"sqlite:///{path}"
 
 
-@pytest.fixture
-def filled(tmp_path: Path) -> Path:
-    """A closed SQLite store of some dozens of pages."""
-    path = tmp_path / "filled.db"
-    with open_store(url(path)) as store:
+def fill(url: str) -> None:
+    with open_store(url) as store:
         store.add([measurement(detail=f"{i} " + "x" * 900) for i in range(200)])
+
+
+@pytest.fixture
+def filled(sqlite_databases: Databases) -> Path:
+    """A closed SQLite store of some dozens of pages."""
+    path = locate(sqlite_databases.like("dozens_of_pages", fill)).path
+    assert path is not None
     return path
 
 
@@ -119,24 +124,22 @@ def public_folder() -> Iterator[Path]:
         yield folder
 
 
-READ_ONLY = """
-import os, sys
-from tuner.errors import StoreError
-from tuner.store.engine import open_store
-from tuner.store import health, queries
-import sqlalchemy.dialects.sqlite
-if os.getuid() == 0:
-    os.setgroups([]); os.setgid(65534); os.setuid(65534)
-try:
-    open_store(sys.argv[1])
-except StoreError as error:
-    print(error)
-"""
+def open_as_nobody(url: str) -> int:
+    """Open a database in a process that is not root's, and print why that failed."""
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+    try:
+        open_store(url)
+    except StoreError as error:
+        print(error)
+    return 0
 
 
 @pytest.mark.parametrize("exists", [True, False])
 def test_a_read_only_folder_is_refused_and_the_file_untouched(
-    public_folder: Path, filled: Path, exists: bool
+    public_folder: Path, filled: Path, tmp_path: Path, exists: bool
 ) -> None:
     path = public_folder / "tuner.db"
     if exists:
@@ -144,9 +147,7 @@ def test_a_read_only_folder_is_refused_and_the_file_untouched(
         path.chmod(0o444)
     before = path.read_bytes() if exists else None
     public_folder.chmod(0o555)
-    run = subprocess.run(
-        [sys.executable, "-c", READ_ONLY, url(path)], capture_output=True, text=True, check=False
-    )
+    run = run_in_a_fork(tmp_path, open_as_nobody, url(path))
     public_folder.chmod(0o755)
     assert run.stderr == ""
     assert (

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Connection, text
 
+from tests.databases import Databases
 from tests.store.examples import CUBLAS, DEVICE_KEY, NOON, kernel, measurement, outcome, race
 from tuner.store.engine import locate, make_engine, open_store
 from tuner.store.generations import Generations
@@ -33,17 +34,21 @@ def _unguarded(connection: Connection) -> None:
         connection.exec_driver_sql(f"ALTER TABLE {name} DISABLE TRIGGER {name}_no_update")
 
 
-@pytest.fixture
-def filled(database_url: str) -> str:
-    with open_store(database_url) as store:
+def fill(url: str) -> None:
+    with open_store(url) as store:
         store.add([measurement(detail=str(n)) for n in range(8)])
         store.add(race("r", {CUBLAS: [200.0] * 8, kernel(): [150.0] * 8}))
         store.finish_shape(outcome(run_id=""))
         Generations(store).publish(DEVICE_KEY, "me@here")
-    assert check_store(database_url) == check_store(database_url)
-    assert check_store(database_url).notes == ()
-    assert check_store(database_url).ok
-    return database_url
+    assert check_store(url) == check_store(url)
+    assert check_store(url).notes == ()
+    assert check_store(url).ok
+
+
+@pytest.fixture
+def filled(databases: Databases) -> str:
+    """A sound database with rows of every table."""
+    return databases.like("sound", fill)
 
 
 def only_problem(health: StoreHealth) -> str:

@@ -1,16 +1,18 @@
 """What a process leaves in its spool reaches the database once, and by nobody but the next run."""
 
 import json
-import multiprocessing
 from pathlib import Path
 
 import pytest
 
+from tests.device.recordings import recorded_rows, write_recording
+from tests.forks import forks
 from tests.store.examples import measurement, outcome
 from tests.store.outages import away, expected, files, rows, stored
 from tests.store.writers import spool_and_die
 from tuner.cli.main import main
 from tuner.errors import StoreError
+from tuner.shape import GemmShape, Problem
 from tuner.store import engine as engines
 from tuner.store import spool as spools
 from tuner.store.engine import open_store
@@ -36,9 +38,8 @@ def folder(tmp_path: Path) -> Path:
 def test_a_process_killed_during_an_outage_leaves_its_rows_to_the_next_run(
     store: Repository, database_url: str, folder: Path, said: list[str]
 ) -> None:
-    context = multiprocessing.get_context("spawn")
     with away(database_url):
-        dying = context.Process(target=spool_and_die, args=(store.location, str(folder), 4))
+        dying = forks().Process(target=spool_and_die, args=(store.location, str(folder), 4))
         dying.start()
         dying.join(60)
     assert dying.exitcode == -9
@@ -141,11 +142,13 @@ def test_the_next_tuner_run_writes_what_an_earlier_one_had_to_keep(
 ) -> None:
     monkeypatch.setenv("TUNER_CACHE_DIR", str(tmp_path / "cache"))
     (tmp_path / "shapes.txt").write_text("512 512 512\n")
+    recorded = recorded_rows(Problem(GemmShape(512, 512, 512), sms=132))
+    recording = write_recording(tmp_path / "small.jsonl.gz", recorded)
     with open_store(database_url) as store:
         kept = spools.Spool(tmp_path / "cache" / "spool", store.location)
         kept.append(rows(3))
         kept.close()
-        run = ["run", "--shapes", str(tmp_path / "shapes.txt"), "--device", "replay"]
+        run = ["run", "--shapes", str(tmp_path / "shapes.txt"), "--device", f"replay:{recording}"]
         assert main([*run, "--trials", "2", "--db", database_url]) == 0
         assert stored(store) == expected(*rows(3))
     said = capsys.readouterr().err

@@ -1,7 +1,6 @@
 """Rows that move between databases: a set union, whatever the order and the way."""
 
 import json
-import multiprocessing
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forks import forks
 from tests.store.examples import (
     CUBLAS,
     DEVICE_KEY,
@@ -244,10 +244,11 @@ def test_processes_that_import_one_file_at_once_store_each_row_once(
     source = filled(f"sqlite:///{tmp_path / 'a.db'}", rows("w", 0, 300), "run-w")
     done = exported(source, tmp_path / "rows.jsonl")
     target = new_database()
-    spawn = multiprocessing.get_context("spawn")
-    told = spawn.Queue()
+    context = forks()
+    told = context.Queue()
     movers = [
-        spawn.Process(target=bring, args=(target, tmp_path / "rows.jsonl", told)) for _ in range(4)
+        context.Process(target=bring, args=(target, tmp_path / "rows.jsonl", told))
+        for _ in range(4)
     ]
     for mover in movers:
         mover.start()

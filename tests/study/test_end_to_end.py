@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,22 +10,17 @@ import pytest
 
 from tests.device.fake import H200, TOOLCHAIN, FakeCompiler, FakeFactory, Faults
 from tests.device.recordings import recorded_rows, write_recording
+from tests.forks import forks
+from tests.study.slow_run import BUDGET, SHAPES, run_slowly
 from tuner.device.process import DeviceProcess
 from tuner.device.replay import RecordedCompiler, ReplayDevice
 from tuner.search.seeds import seeds
 from tuner.search.space import menu
-from tuner.shape import GemmShape, Problem
+from tuner.shape import Problem
 from tuner.store.engine import open_store
 from tuner.store.repository import Repository
-from tuner.study import Budget, Tools, run_all
+from tuner.study import Tools, run_all
 from tuner.trial import PROTOCOL_HOT, Measurement, ShapeState, TrialState
-
-SHAPES = [
-    Problem(GemmShape(64, 2112, 7168), 132),
-    Problem(GemmShape(64, 2048, 4096), 132),
-    Problem(GemmShape(128, 512, 1024), 132),
-]
-BUDGET = Budget(trials=12, batch=4, finalists=3, rounds_hot=5, rounds_cool=5)
 
 
 def url(folder: Path) -> str:
@@ -89,39 +82,26 @@ def test_replayed_rows_answer_but_do_not_count_as_done_on_the_card(
     assert len([r for r in rows_of(repository, SHAPES[0]) if r.race is None]) == BUDGET.trials
 
 
-RUN = (
-    "import sys\n"
-    "from tests.study.test_end_to_end import *\n"
-    "if __name__ == '__main__':\n"
-    "    slow = frozenset(c.variant for c in menu(SHAPES[2]))\n"
-    "    faults = Faults(slow=slow, slow_s=0.1)\n"
-    "    with open_store(sys.argv[1]) as r, DeviceProcess(FakeFactory(faults)) as d:\n"
-    "        def tell(event):\n"
-    "            print(type(event).__name__, flush=True)\n"
-    "        run_all(SHAPES, Tools(d, FakeCompiler(), r, 'run-1'), BUDGET, tell)\n"
-)
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_run_that_is_killed_or_interrupted_is_taken_up_where_it_was(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", RUN, url(tmp_path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as run:
-        assert run.stdout is not None
+    context = forks()
+    told, telling = context.Pipe(duplex=False)
+    run = context.Process(target=run_slowly, args=(url(tmp_path), telling))
+    run.start()
+    telling.close()
+    with told:
         ended = trials = 0
-        for line in run.stdout:
-            ended += line == "ShapeEnded\n"
-            trials += ended == 2 and line == "TrialDone\n"
-            if trials == 2:
-                break
+        while trials < 2:
+            event = told.recv()
+            ended += event == "ShapeEnded"
+            trials += ended == 2 and event == "TrialDone"
+        assert run.pid is not None
         began = time.monotonic()
         os.kill(run.pid, number)
-        run.wait(10)
+        run.join(30)
+        run.kill()
         assert time.monotonic() - began < 30
     with open_store(url(tmp_path)) as repository, DeviceProcess(FakeFactory()) as device:
         done = [repository.outcome(p, H200.key, TOOLCHAIN, "measured") for p in SHAPES]
