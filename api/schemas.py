@@ -51,7 +51,13 @@ class BestConfigQuery(Query):
     numerics: Literal["deterministic", "invariant"] | None = Field(
         None,
         description="`deterministic`: the same bits each time. `invariant`: the bits of a row "
-        "do not depend on M either, so no library product is recommended.",
+        "do not depend on M either, so the config does not split K and no library product is "
+        "recommended.",
+    )
+    launch: Literal["any", "plain"] = Field(
+        "any",
+        description="`plain`: a config without `dependent_launch`. `any`: it may have it, and is "
+        "then to be launched with programmatic stream serialization, as it was measured.",
     )
     match: Literal["any", "exact"] = Field(
         "any", description="`exact` refuses an answer that was tuned for another shape."

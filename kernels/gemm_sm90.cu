@@ -9,11 +9,26 @@
 #include "pipeline.cuh"
 #include "producer.cuh"
 #include "ptx/cluster.cuh"
+#include "ptx/grid.cuh"
 #include "ptx/tma.cuh"
 #include "ptx/warpgroup.cuh"
+#include "split_reduction.cuh"
 #include "tile_scheduler.cuh"
 
 constexpr int32 threads = (1 + Config::consumers) * warpgroup_threads;
+
+// A consumer's part of a tile is complete, or its share of K is. `row` and `column`: where it begins.
+DEVICE void deliver(const Accumulators& accumulators, Epilogue& epilogue,
+                    const LaunchArguments& launch, const WorkUnit& unit, int32 consumer, int32 row,
+                    int32 column) {
+    if constexpr (Config::split_k) {
+        if (unit.position >= launch.tiles.whole) {
+            SplitReduction(launch, consumer).reduce(accumulators, unit, row, column);
+            return;
+        }
+    }
+    epilogue.store(accumulators, row, column);
+}
 
 // Consumers that share every tile, each a part of it.
 DEVICE void consume_cooperative(const SharedLayout& shared, Epilogue& epilogue,
@@ -23,14 +38,15 @@ DEVICE void consume_cooperative(const SharedLayout& shared, Epilogue& epilogue,
     const int32 part_m = Config::split_m ? consumer * Config::consumer_m : 0;
     const int32 part_n = Config::split_m ? 0 : consumer * Config::consumer_n;
     RingPosition ring;
-    for (int32 turn = cluster_index(); turn < launch.tiles.size(); turn += cluster_count()) {
-        const Tile cluster = launch.tiles.at(turn);
+    for (int32 turn = cluster_index(); turn < turn_count(launch.tiles); turn += cluster_count()) {
+        const WorkUnit unit = work_unit(launch.tiles, launch.k_steps, turn);
+        const Tile cluster = launch.tiles.at(unit.position);
         Accumulators accumulators;
-        accumulate_tile(accumulators, shared, release, ring, launch.k_steps, part_m, part_n);
+        accumulate_tile(accumulators, shared, release, ring, unit.steps, part_m, part_n);
         finish_tile(accumulators, release, ring);
-        epilogue.store(accumulators,
-                       (cluster.m * Config::cluster_m + place.m) * Config::block_m + part_m,
-                       (cluster.n * Config::cluster_n + place.n) * Config::block_n + part_n);
+        deliver(accumulators, epilogue, launch, unit, consumer,
+                (cluster.m * Config::cluster_m + place.m) * Config::block_m + part_m,
+                (cluster.n * Config::cluster_n + place.n) * Config::block_n + part_n);
     }
 }
 
@@ -45,20 +61,22 @@ DEVICE void consume_pingpong(const SharedLayout& shared, Epilogue& epilogue,
     RingPosition ring;
     int32 turn = cluster_index();
     if (consumer == 1) {
+        ring.skip(work_unit(launch.tiles, launch.k_steps, turn).steps);
         turn += cluster_count();
-        ring.skip(launch.k_steps);
         ptx::named_barrier_arrive(others, 2 * warpgroup_threads);  // consumer 0 goes first
     }
-    for (; turn < launch.tiles.size(); turn += 2 * cluster_count()) {
-        const Tile cluster = launch.tiles.at(turn);
+    for (; turn < turn_count(launch.tiles); turn += 2 * cluster_count()) {
+        const WorkUnit unit = work_unit(launch.tiles, launch.k_steps, turn);
+        const Tile cluster = launch.tiles.at(unit.position);
         Accumulators accumulators;
         ptx::named_barrier_sync(mine, 2 * warpgroup_threads);
-        accumulate_tile(accumulators, shared, release, ring, launch.k_steps, 0, 0);
+        accumulate_tile(accumulators, shared, release, ring, unit.steps, 0, 0);
         ptx::named_barrier_arrive(others, 2 * warpgroup_threads);
         finish_tile(accumulators, release, ring);
-        ring.skip(launch.k_steps);
-        epilogue.store(accumulators, (cluster.m * Config::cluster_m + place.m) * Config::block_m,
-                       (cluster.n * Config::cluster_n + place.n) * Config::block_n);
+        ring.skip(work_unit(launch.tiles, launch.k_steps, turn + cluster_count()).steps);
+        deliver(accumulators, epilogue, launch, unit, consumer,
+                (cluster.m * Config::cluster_m + place.m) * Config::block_m,
+                (cluster.n * Config::cluster_n + place.n) * Config::block_n);
     }
 }
 
@@ -93,7 +111,13 @@ extern "C" __global__ __launch_bounds__(threads, 1) CLUSTER_DIMENSIONS void gemm
             if constexpr (cluster_size == 1) {
                 ptx::named_barrier_arrive(barrier_setup, threads - 3 * 32);
             }
-            if (threadIdx.x == 0) produce(shared, map_a, map_b, launch);
+            if (threadIdx.x == 0) {
+                // Whoever depends on this grid may take up the multiprocessors as they come free; it
+                // waits here itself, before it reads what others wrote or its consumers write.
+                ptx::launch_dependents();
+                ptx::wait_for_prerequisites();
+                produce(shared, map_a, map_b, launch);
+            }
             __syncwarp();
         }
     } else {

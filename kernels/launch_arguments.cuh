@@ -12,4 +12,6 @@ struct LaunchArguments {
     TileGrid tiles;
     uint64 policy_a;  // L2 eviction priorities, as `createpolicy` encodes them
     uint64 policy_b;
+    float* partials;   // for split K: one fp32 tile for each work unit of a split position
+    uint32* arrivals;  // one counter for each part of a split tile; zero between launches
 };

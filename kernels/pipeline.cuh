@@ -3,6 +3,7 @@
 #include "config.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/mbarrier.cuh"
+#include "tile_scheduler.cuh"
 #include "types.cuh"
 
 constexpr int32 warpgroup_threads = 128;
@@ -44,9 +45,19 @@ struct ClusterPlace {
     DEVICE static constexpr int32 rank_of(int32 m, int32 n) { return m * Config::cluster_n + n; }
 };
 
-// Persistent: cluster c of C takes turns c, c+C, c+2C, ... of the order in which tiles are handed out.
+// Persistent: cluster c of C takes turns c, c+C, c+2C, ... of the order in which work is handed out.
 DEVICE int32 cluster_index() { return blockIdx.x / cluster_size; }
 DEVICE int32 cluster_count() { return static_cast<int32>(ptx::grid_blocks()) / cluster_size; }
+
+// How many turns there are, and the work of one. A kernel that cannot split K knows nothing of units:
+// what they cost a small problem was measured (docs/kernel-log.md).
+DEVICE int32 turn_count(const TileGrid& tiles) {
+    return Config::split_k ? tiles.units() : tiles.size();
+}
+DEVICE WorkUnit work_unit(const TileGrid& tiles, int32 k_steps, int32 turn) {
+    if constexpr (Config::split_k) return tiles.unit(turn, k_steps);
+    return {turn, 0, 0, k_steps};
+}
 
 // Addresses within the dynamic shared memory of a launch: the ring, the epilogue's pieces, the
 // barriers. The ring starts at a multiple of 1024 bytes, as 128B swizzle requires (PTX ISA

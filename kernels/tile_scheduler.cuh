@@ -82,6 +82,13 @@ HOST_DEVICE Tile hilbert_position(int32 position, int32 width, int32 height) {
     return {x, y};
 }
 
+// One piece of work: steps first_step .. first_step + steps - 1 of K, of the tiles at `position`.
+struct WorkUnit {
+    int32 position;
+    int32 share;  // which of the shares of K; 0 where K is not split
+    int32 first_step, steps;
+};
+
 // What there is to hand out, counted in whole clusters of tiles; made by the host. The clusters at
 // the edge may hold tiles outside the output: TMA loads them as zeros and drops their stores, and
 // every thread block of a cluster runs the same number of steps.
@@ -89,8 +96,23 @@ struct TileGrid {
     int32 clusters_m, clusters_n;
     int32 raster;  // a Raster
     int32 group;
+    int32 whole;    // positions before this one are not split along K
+    int32 split_k;  // shares of K at every other position, at most its steps
 
     HOST_DEVICE int32 size() const { return clusters_m * clusters_n; }
+
+    // Work units, if K is split at all: those of the whole positions come first.
+    HOST_DEVICE int32 units() const { return whole + (size() - whole) * split_k; }
+
+    // Shares of one position have neighbouring indices, so a thread block that waits for the other
+    // shares of its position waits for nobody who waits for it.
+    HOST_DEVICE WorkUnit unit(int32 index, int32 k_steps) const {
+        if (index < whole) return {index, 0, 0, k_steps};
+        const int32 split = (index - whole) / split_k;
+        const int32 share = index - whole - split * split_k;
+        const int32 first = k_steps * share / split_k;
+        return {whole + split, share, first, k_steps * (share + 1) / split_k - first};
+    }
 
     // The cluster of tiles at one position of the order.
     HOST_DEVICE Tile at(int32 position) const {

@@ -11,7 +11,6 @@ from tuner.errors import InvalidConfig
 from tuner.hardware import MAX_TMA_BOX_ROWS, REGISTERS_PER_SM, SMEM_BYTES_PER_BLOCK
 from tuner.legality import (
     faults,
-    k_steps,
     knob_faults,
     launch_registers,
     operand_boxes,
@@ -19,9 +18,11 @@ from tuner.legality import (
     variant_faults,
 )
 from tuner.shape import GemmShape, Problem
+from tuner.tiling import k_steps
 
 ARTICLE = KernelVariant(128, 256, stages=3, cluster_m=2)
 ONE_CONSUMER = KernelVariant(64, 32, 4, 4, 1, "m", "cooperative", 0, 0)
+THREE_CONSUMERS = KernelVariant(192, 176, 4, 1, 3, "m", "cooperative", 32, 160)
 SQUARE = Problem(GemmShape(4096, 4096, 4096), sms=132)
 
 variants = st.builds(
@@ -39,6 +40,7 @@ variants = st.builds(
     cluster_n=st.integers(0, 5),
     transposed_store=st.booleans(),
     store=st.sampled_from(["tma", "direct"]),
+    reduction=st.sampled_from(["none", "workspace"]),
 )
 
 
@@ -88,7 +90,11 @@ def test_a_ring_too_deep_for_shared_memory_names_the_deepest_legal_ring() -> Non
         (replace(ARTICLE, block_n=264, stages=3, cluster_m=1), "multiple of 8 up to 256"),
         (replace(ARTICLE, block_n=252, cluster_m=1), "gives each consumer 252"),
         (replace(ARTICLE, cluster_m=3, cluster_n=3), "not between 1 and 8"),
-        (replace(ARTICLE, block_n=72, cluster_m=2), "cannot be sliced for multicast among 2"),
+        (replace(ARTICLE, block_n=8, cluster_m=2), "fewer groups of 8 rows than the 2"),
+        (replace(ARTICLE, block_n=72), "slices of unequal size, needs 40 registers, not 24"),
+        (replace(ARTICLE, reduction="workspace"), "splits K, or slices of unequal size, needs 40"),
+        (replace(THREE_CONSUMERS, reduction="workspace"), "at most 2 consumers"),
+        (replace(ARTICLE, reduction="workspace", cluster_n=4), "at most 4 thread blocks"),
         (replace(ONE_CONSUMER, schedule="pingpong"), "alternates between two"),
         (replace(ONE_CONSUMER, split="n"), "nothing to split"),
         (replace(ONE_CONSUMER, stages=1), "stages must be 2 to 16"),
@@ -160,6 +166,16 @@ def test_steps_cover_k_and_no_step_lies_beyond_it(k: int, slabs: int) -> None:
 def test_a_configuration_survives_its_flat_form(variant: KernelVariant, sms: int) -> None:
     config = KernelConfig(variant, LaunchKnobs(num_sms=sms))
     assert KernelConfig.from_dict(config.to_dict()) == config
+    assert KernelConfig.from_dict(config.to_stored()) == config
+
+
+def test_a_config_that_uses_no_later_field_is_stored_as_before_there_were_any() -> None:
+    config = KernelConfig(ARTICLE, LaunchKnobs(num_sms=132))
+    later = {"reduction", "split_k", "split_tail", "dependent_launch"}
+    assert config.to_dict().keys() - config.to_stored().keys() == later
+    split = replace(config.knobs, split_k=4, dependent_launch=True)
+    stored = KernelConfig(replace(ARTICLE, reduction="workspace"), split).to_stored()
+    assert stored.keys() & later == later - {"split_tail"}
 
 
 @pytest.mark.parametrize(
@@ -185,3 +201,45 @@ def test_a_flat_form_that_is_off_is_refused_by_field(
 def test_a_flat_form_that_lacks_fields_names_them() -> None:
     with pytest.raises(InvalidConfig, match=r"lacks the fields .*'block_n'"):
         KernelConfig.from_dict({"block_m": 128})
+
+
+SPLITTING = KernelConfig(
+    KernelVariant(
+        128, 128, 5, reduction="workspace", producer_registers=40, consumer_registers=232
+    ),
+    LaunchKnobs(num_sms=132, split_k=4),
+)
+DEEP = Problem(GemmShape(512, 512, 32768), sms=132)
+
+
+@pytest.mark.parametrize(
+    ("problem", "knobs", "reason"),
+    [
+        (DEEP, {"split_k": 1}, "split_k must be 2 to 64 here, not 1"),
+        (DEEP, {"split_k": 65}, "split_k must be 2 to 64 here, not 65"),
+        (DEEP, {"num_sms": 3}, "split_k must be 2 to 3 here, not 4"),
+        (replace(DEEP, shape=GemmShape(512, 512, 192)), {}, "split_k must be 2 to 3 here, not 4"),
+        (DEEP, {"split_tail": True}, "split_tail needs full waves of tiles"),
+        (
+            replace(DEEP, shape=GemmShape(1536, 1408, 4096)),
+            {"split_tail": True, "num_sms": 66},
+            "split_tail needs full waves of tiles and a last one that is not full",
+        ),
+        (
+            replace(DEEP, shape=GemmShape(8192, 8192, 8192)),
+            {},
+            "partial tiles would take 1073741824 B; at most 67108864 B",
+        ),
+    ],
+)
+def test_k_is_split_only_as_the_problem_and_the_device_allow(
+    problem: Problem, knobs: dict[str, int], reason: str
+) -> None:
+    assert faults(SPLITTING, DEEP) == []
+    changed = replace(SPLITTING, knobs=replace(SPLITTING.knobs, **knobs))  # type: ignore[arg-type]
+    assert reason in " ".join(faults(changed, problem))
+
+
+def test_a_kernel_that_cannot_split_k_is_not_asked_to() -> None:
+    plain = KernelConfig(ARTICLE, LaunchKnobs(num_sms=132, split_k=2))
+    assert "this variant cannot split K" in " ".join(faults(plain, SQUARE))

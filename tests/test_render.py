@@ -1,27 +1,23 @@
 """README's results come from the evidence, and from nowhere else."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
 
-from benchmarks.render import (
-    BEGIN,
-    COOL,
-    COOL_TITLE,
-    END,
-    EVIDENCE,
-    NO_FILES,
-    NOT_MEASURED,
-    OLDER_KERNEL,
-    PAGE,
-    PAGE_BEGIN,
-    PAGE_END,
-    main,
-)
+from benchmarks.evidence_files import NO_FILES
+from benchmarks.evidence_tables import COOL_TITLE, OLDER_KERNEL, cool, hot, not_measured
+from benchmarks.render import BEGIN, END, PAGE, PAGE_BEGIN, PAGE_END, TABLES, main
 from tuner.compiler.source import kernel_hash
+
+EVIDENCE, COOL = hot("article"), cool("article")
+MIXED = Path("docs/results.md")
+PLAIN, DEPENDENT = {"dependent_launch": False}, {"dependent_launch": True}
 
 
 def row(m: int, tuned: list[float], cublas: list[float], **changes: Any) -> dict[str, Any]:
@@ -34,6 +30,19 @@ def row(m: int, tuned: list[float], cublas: list[float], **changes: Any) -> dict
     } | changes.pop("rounds", {})
     times = {f"{name}_us": median(rounds[name]) if rounds[name] else None for name in rounds}
     return {"m": m, "n": 256, "k": 512, "config": {}, "rounds": rounds} | times | changes
+
+
+def two_ways(m: int, tuned: float, plain: float, cublas: float, **changes: Any) -> dict[str, Any]:
+    """A row whose dependent launch and plain config are two contenders."""
+    rounds = {"tuned_plain": [plain]} | changes.pop("rounds", {})
+    told = {"config": DEPENDENT, "plain_config": PLAIN} | changes
+    return row(m, [tuned], [cublas], rounds=rounds, **told)
+
+
+def one_way(m: int, tuned: float, cublas: float) -> dict[str, Any]:
+    """A row of today whose best config is a plain one."""
+    told = {"config": PLAIN, "plain_config": PLAIN, "tuned_plain_us": tuned}
+    return row(m, [tuned], [cublas], **told)
 
 
 def evidence(*rows: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -53,6 +62,7 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / EVIDENCE).parent.mkdir(parents=True)
     (tmp_path / "README.md").write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     (tmp_path / PAGE).parent.mkdir()
+    (tmp_path / MIXED).write_text(f"mixed\n{BEGIN}\n{END}\nend\n")
     (tmp_path / PAGE).write_text(f"above\n{PAGE_BEGIN}\n{PAGE_END}\nbelow\n")
     return tmp_path
 
@@ -66,7 +76,9 @@ def render(root: Path, found: object | None, *flags: str) -> tuple[int, str]:
 
 
 def test_without_evidence_the_readme_says_not_measured_yet(root: Path) -> None:
-    assert render(root, None) == (0, f"before\n{BEGIN}\n{NOT_MEASURED}\n{END}\nafter\n")
+    text = not_measured("article")
+    assert "there is no article-hot.json" in text
+    assert render(root, None) == (0, f"before\n{BEGIN}\n{text}\n{END}\nafter\n")
     page = f"above\n{PAGE_BEGIN}\n{NO_FILES}\n{PAGE_END}\nbelow\n"
     assert (root / PAGE).read_text() == page
 
@@ -99,10 +111,96 @@ def test_mean_over_shapes_is_geometric_and_the_least_ratio_is_shown(root: Path) 
 
 def test_noise_shapes_without_a_race_and_contenders_left_out_are_shown(root: Path) -> None:
     noisy = row(128, [10.0], [20.0], rounds={"cublas_again": [20.4], "article": []})
-    code, readme = render(root, evidence(noisy, not_raced=[{"m": 1, "state": "unsupported"}]))
+    shapes = [noisy, row(256, [10.0], [20.0])]
+    code, readme = render(root, evidence(*shapes, not_raced=[{"m": 1, "state": "unsupported"}]))
     assert code == 0
     assert "differs by at most 2.0 %. Shapes without a race: 1;" in readme
     assert "| 128 x 256 x 512 | 10.0 | 20.0 | 2.000 | 10.0 | 1.000 | - | - |" in readme
+
+
+def test_baseline_that_no_shape_was_raced_against_has_no_column(root: Path) -> None:
+    _, readme = render(root, evidence(row(128, [10.0], [20.0], rounds={"article": []})))
+    assert (
+        "| M x N x K | tuned, µs | cuBLAS, µs | ratio | best cuBLASLt, µs | ratio | MHz |" in readme
+    )
+    assert "| geometric mean | | | **2.000** | | **1.000** | | |" in readme
+
+
+def test_plain_configs_have_columns_means_and_the_least_ratio_of_their_own(root: Path) -> None:
+    shapes = [two_ways(128, 10.0, 16.0, 20.0), one_way(256, 10.0, 20.0)]
+    code, readme = render(root, evidence(*shapes))
+    assert code == 0
+    assert "over 2 shapes: **2.000** times the speed of cuBLAS (least: 2.000). Without" in readme
+    assert "Without dependent launch: **1.581** (least: 1.250). cuBLAS against" in readme
+    head = "| M x N x K | tuned, µs | plain, µs | cuBLAS, µs | ratio | plain ratio | best cuBLASLt,"
+    assert head in readme
+    assert (
+        "| 128 x 256 x 512 | 10.0 | 16.0 | 20.0 | 2.000 | 1.250 | 10.0 | 1.000 | 0.625 |" in readme
+    )
+    assert (
+        "| 256 x 256 x 512 | 10.0 | 10.0 | 20.0 | 2.000 | 2.000 | 10.0 | 1.000 | 1.000 |" in readme
+    )
+    assert "| geometric mean | | | | **2.000** | **1.581** | | **1.000** | **0.791** |" in readme
+    columns = {line.count("|") for line in readme.splitlines() if line.startswith("|")}
+    assert columns == {15}
+
+
+def test_plain_ratio_is_taken_within_the_round_too(root: Path) -> None:
+    rounds = {"tuned_plain": [10.0, 20.0, 10.0], "cublas_again": [15.0, 20.0, 20.0]}
+    told = {"config": DEPENDENT, "plain_config": PLAIN}
+    shape = row(128, [5.0] * 3, [15.0, 20.0, 20.0], rounds=rounds, **told)
+    _, readme = render(root, evidence(shape))
+    assert "| 128 x 256 x 512 | 5.0 | 10.0 | 20.0 | 4.000 | 1.500 |" in readme
+
+
+def test_file_older_than_plain_configs_is_shown_as_it_was(root: Path) -> None:
+    _, old = render(root, evidence(row(128, [10.0], [20.0])))
+    _, named = render(root, evidence(row(128, [10.0], [20.0], tuned_plain_us=10.0)))
+    assert old == named
+    assert "plain" not in old
+
+
+@pytest.mark.parametrize("document", TABLES)
+def test_each_document_shows_the_pair_of_its_name_and_leads_to_the_commands(
+    root: Path, document: Path
+) -> None:
+    name = TABLES[document]
+    slow, fast = row(128, [10.0], [15.0]), one_way(128, 10.0, 11.0)
+    (root / hot(name)).write_text(json.dumps(evidence(slow)))
+    (root / cool(name)).write_text(json.dumps(evidence(fast, protocol="graph-coldl2-cool/1")))
+    assert main(["--root", str(root)]) == 0
+    above, _, below = (root / document).read_text().partition(COOL_TITLE)
+    assert "**1.500** times" in above
+    assert "**1.100** times" in below
+    (linked,) = {line.partition("[The command](")[2] for line in above.splitlines()} - {""}
+    target, _, anchor = linked.removesuffix(").").partition("#")
+    assert (root / document.parent / target).resolve() == (root / PAGE).resolve()
+    assert anchor == "commands"
+    (other,) = set(TABLES) - {document}
+    assert not_measured(TABLES[other]) in (root / other).read_text()
+    commands = (root / PAGE).read_text()
+    assert f"`benchmarks/results/{name}-hot.json`" in commands
+
+
+def test_check_refuses_a_stale_page_of_results(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / hot("mixed34")).write_text(json.dumps(evidence(one_way(128, 10.0, 11.0))))
+    assert main(["--root", str(root)]) == 0
+    assert main(["--root", str(root), "--check"]) == 0
+    page = (root / MIXED).read_text()
+    (root / MIXED).write_text(page.replace("1.100", "1.200"))
+    assert main(["--root", str(root), "--check"]) == 1
+    assert "docs/results.md is older than the evidence" in capsys.readouterr().out
+
+
+def test_it_runs_as_a_file_from_anywhere(root: Path) -> None:
+    script = Path(__file__).resolve().parent.parent / "benchmarks/render.py"
+    without = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, str(script), "--root", str(root)]
+    ended = subprocess.run(command, cwd=root, env=without, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert not_measured("article") in (root / "README.md").read_text()
 
 
 def test_clock_and_power_end_the_line_of_a_shape_where_they_were_read(root: Path) -> None:
@@ -181,7 +279,7 @@ def test_table_of_an_older_kernel_says_so_and_a_changed_kernel_alone_is_not_stal
 ) -> None:
     found = evidence(row(128, [10.0], [20.0]))
     assert OLDER_KERNEL not in render(root, found)[1]
-    monkeypatch.setattr("benchmarks.render.kernel_hash", lambda: "another")
+    monkeypatch.setattr("benchmarks.evidence_tables.kernel_hash", lambda: "another")
     code, readme = render(root, None, "--check")
     assert (code, OLDER_KERNEL in readme) == (0, False)
     assert "results of an older kernel" in capsys.readouterr().out
@@ -220,6 +318,13 @@ def test_check_refuses_a_stale_table_without_changing_it_and_accepts_a_rendered_
         (evidence(row(1, [0.0], [1.0])), "not positive and finite"),
         (evidence(row(1, [1.0], [1.0]), row(1, [1.0], [1.0])), "has a shape twice"),
         (evidence(row(1, [1.0], [1.0], article_us=None)), "malformed"),
+        (evidence(row(1, [1.0], [1.0], config=None)), "malformed"),
+        (evidence(row(1, [1.0], [1.0], tuned_plain_us=0.9)), "not the median of its rounds"),
+        (evidence(two_ways(1, 1.0, 1.5, 2.0, tuned_plain_us=1.0)), "not the median of its rounds"),
+        (evidence(row(1, [1.0], [1.0], config=DEPENDENT)), "has no plain config"),
+        (evidence(two_ways(1, 1.0, 1.5, 2.0, plain_config=DEPENDENT)), "has no plain config"),
+        (evidence(one_way(1, 1.0, 2.0) | {"config": DEPENDENT}), "not the rounds of it"),
+        (evidence(two_ways(1, 1.0, 1.5, 2.0, config=PLAIN)), "not the rounds of it"),
     ],
 )
 def test_evidence_that_cannot_be_trusted_is_refused_in_one_sentence(

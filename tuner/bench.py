@@ -6,7 +6,7 @@ baseline / ours within the round.
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from math import prod
 from statistics import median
@@ -19,7 +19,6 @@ from tuner.device.origin import Origin
 from tuner.device.protocol import Device, Entrant
 from tuner.errors import DeviceError, DeviceUnavailable, DoesNotFit, InvalidConfig
 from tuner.lookup import Answer
-from tuner.lookup.intervals import median_interval
 from tuner.search.space import article_config, trusted_config
 from tuner.shape import Problem
 from tuner.trial import (
@@ -34,6 +33,9 @@ from tuner.trial import (
     TrialState,
     paired_ratio,
 )
+
+TUNED, PLAIN, ARTICLE = "tuned", "tuned_plain", "article"
+"""Our contenders: the best config, the best without dependent launch, the published one."""
 
 
 class BenchState(StrEnum):
@@ -63,6 +65,8 @@ class Answers(Protocol):
         device_key: str,
         protocol: str | None = None,
         current: Toolchain | None = None,
+        *,
+        plain: bool = False,
     ) -> Answer | None: ...
 
     def latest_outcome(self, problem: Problem, device_key: str) -> ShapeOutcome | None: ...
@@ -102,8 +106,9 @@ class Terms:
 class Raced:
     """One shape's race: samples in µs of each contender, sample i taken in round i.
 
-    rounds: by the names of the evidence format: `tuned`, `cublas`, `cublas_again`,
-        `cublaslt_best`, `article`.
+    config, plain_config: the contenders `tuned` and `tuned_plain`, one where they are the same.
+    rounds: by the names of the evidence format: `tuned`, `tuned_plain` if it is another contender,
+        `cublas`, `cublas_again`, `cublaslt_best`, `article`.
     trials: configs that the latest search of the shape tried; None if none was stored.
     """
 
@@ -111,19 +116,24 @@ class Raced:
     state: BenchState
     detail: str = ""
     config: KernelConfig | None = None
+    plain_config: KernelConfig | None = None
     rounds: Mapping[str, Sequence[float]] = field(default_factory=dict)
     algorithm: str | None = None
     conditions: Mapping[str, Any] = field(default_factory=dict)
     trials: int | None = None
 
     def median_us(self, contender: str) -> float | None:
-        samples = self.rounds.get(contender)
+        samples = self._samples(contender)
         return median(samples) if samples else None
 
-    def ratio(self, baseline: str) -> float | None:
+    def ratio(self, baseline: str, ours: str = TUNED) -> float | None:
         """How many times faster than `baseline` we are; None if it was not raced."""
-        samples = self.rounds.get(baseline)
-        return paired_ratio(samples, self.rounds["tuned"]) if samples else None
+        samples = self._samples(baseline)
+        return paired_ratio(samples, self._samples(ours)) if samples else None
+
+    def _samples(self, contender: str) -> Sequence[float]:
+        one = contender == PLAIN and self.plain_config == self.config
+        return self.rounds.get(TUNED if one else contender, ())
 
     @property
     def noise(self) -> float | None:
@@ -132,38 +142,10 @@ class Raced:
             return None
         return paired_ratio(self.rounds["cublas_again"], self.rounds["cublas"])
 
-    def to_json(self) -> dict[str, Any]:
-        """A row of the evidence. Without dependent launch, `tuned_plain_us` is `tuned_us`."""
-        assert self.config is not None
-        shape, ours = self.problem.shape, self.rounds["tuned"]
-        return {
-            "m": shape.m,
-            "n": shape.n,
-            "k": shape.k,
-            "d": self.problem.d,
-            "sms": self.problem.sms,
-            "trials": self.trials,
-            "tuned_us": self.median_us("tuned"),
-            "tuned_plain_us": self.median_us("tuned"),
-            "cublas_us": self.median_us("cublas"),
-            "cublaslt_best_us": self.median_us("cublaslt_best"),
-            "article_us": self.median_us("article"),
-            "tuned_ci95_us": list(median_interval(ours)),
-            "tuned_tflops": shape.flops / median(ours) / 1e6,
-            "ratio_cublas": self.ratio("cublas"),
-            "ratio_cublaslt_best": self.ratio("cublaslt_best"),
-            "ratio_article": self.ratio("article"),
-            "noise": self.noise,
-            "config": self.config.to_dict(),
-            "cublaslt_algorithm": self.algorithm,
-            "conditions": dict(self.conditions),
-            "rounds": {name: list(samples) for name, samples in self.rounds.items()},
-        }
 
-
-def geometric_mean(raced: Iterable[Raced], baseline: str) -> float | None:
+def geometric_mean(raced: Iterable[Raced], baseline: str, ours: str = TUNED) -> float | None:
     """Over the shapes in which `baseline` was raced; None if there are none."""
-    ratios = [ratio for one in raced if (ratio := one.ratio(baseline)) is not None]
+    ratios = [ratio for one in raced if (ratio := one.ratio(baseline, ours)) is not None]
     return prod(ratio ** (1 / len(ratios)) for ratio in ratios) if ratios else None
 
 
@@ -180,8 +162,9 @@ def race(problem: Problem, tools: Tools, terms: Terms) -> Raced:
     if answer is None:
         return Raced(problem, BenchState.NOT_TUNED, f"{problem.shape} has no stored config.")
     ours = answer.config
+    kernels = _kernels(problem, ours, tools, terms)
     try:
-        sampled = _sample(problem, ours, tools, terms)
+        sampled = _sample(problem, kernels, tools, terms)
     except DoesNotFit as refused:
         return Raced(problem, BenchState.DOES_NOT_FIT, str(refused), ours)
     except DeviceUnavailable:
@@ -195,24 +178,43 @@ def race(problem: Problem, tools: Tools, terms: Terms) -> Raced:
         problem,
         BenchState.RACED,
         config=ours,
-        rounds=_rounds(problem, ours, sampled, terms),
+        plain_config=kernels.get(PLAIN, ours),
+        rounds=_rounds(kernels, sampled),
         algorithm=_one(sampled, Contender("cublaslt")).contender.algorithm,
         conditions=asdict(_one(sampled, Contender("kernel", ours)).conditions),
         trials=tuned.trials if tuned else None,
     )
 
 
-def _sample(problem: Problem, ours: KernelConfig, tools: Tools, terms: Terms) -> list[Sampled]:
+def _kernels(
+    problem: Problem, ours: KernelConfig, tools: Tools, terms: Terms
+) -> dict[str, KernelConfig]:
+    """Our contenders beside `ours`, by name: PLAIN only where `ours` is a dependent launch."""
+    kernels = {TUNED: ours}
+    if ours.knobs.dependent_launch:
+        device_key, toolchain = tools.device.identify().key, tools.compiler.toolchain()
+        found = tools.answers.best(problem, device_key, terms.ranked_by, toolchain, plain=True)
+        # Without a stored one, the same launch made plain: it is proved like any other.
+        same = replace(ours, knobs=replace(ours.knobs, dependent_launch=False))
+        kernels[PLAIN] = found.config if found else same
+    if terms.article:
+        kernels[ARTICLE] = article_config(problem)
+    return kernels
+
+
+def _sample(
+    problem: Problem, kernels: Mapping[str, KernelConfig], tools: Tools, terms: Terms
+) -> list[Sampled]:
     """Compile, prove and race; a contender without a usable time in every round is an error.
 
     Raises: InvalidConfig for a config that does not compile; DeviceError, DoesNotFit.
     """
     trusted = trusted_config(problem)
-    kernels = [ours, article_config(problem)] if terms.article else [ours]
-    futures = {c: tools.compiler.submit(c.variant) for c in dict.fromkeys((trusted, *kernels))}
+    ours = dict.fromkeys(kernels.values())
+    futures = {c: tools.compiler.submit(c.variant) for c in dict.fromkeys((trusted, *ours))}
     entrants = {config: _entrant(config, future.result()) for config, future in futures.items()}
     attempts = Attempts(tools.device, problem, entrants[trusted])
-    proven = [entrants[config] for config in dict.fromkeys(kernels)]
+    proven = [entrants[config] for config in ours]
     for entrant in proven:
         _require_ok(attempts.attempt(entrant))
     # cuBLAS runs twice: an A/A pair, whose ratio shows the noise.
@@ -247,19 +249,19 @@ def _one(sampled: Sequence[Sampled], contender: Contender) -> Sampled:
 
 
 def _rounds(
-    problem: Problem, ours: KernelConfig, sampled: Sequence[Sampled], terms: Terms
+    kernels: Mapping[str, KernelConfig], sampled: Sequence[Sampled]
 ) -> dict[str, tuple[float, ...]]:
     pair = [one.samples_us for one in sampled if one.contender.name == "cublas"]
-    rounds = {
-        "tuned": _one(sampled, Contender("kernel", ours)).samples_us,
+    libraries = {
         "cublas": pair[0],
         "cublas_again": pair[1],
         "cublaslt_best": _one(sampled, Contender("cublaslt")).samples_us,
     }
-    if terms.article:
-        published = Contender("kernel", article_config(problem))
-        rounds["article"] = _one(sampled, published).samples_us
-    return rounds
+    ours = {
+        name: _one(sampled, Contender("kernel", config)).samples_us
+        for name, config in kernels.items()
+    }
+    return ours | libraries
 
 
 def _rows(

@@ -26,6 +26,7 @@ BARRIER_BYTES = 16
 
 Split = Literal["m", "n"]
 Schedule = Literal["cooperative", "pingpong"]
+Reduction = Literal["none", "workspace"]
 Store = Literal["tma", "direct"]
 Raster = Literal["along_m", "along_n", "hilbert"]
 Eviction = Literal["normal", "first", "last"]
@@ -46,6 +47,8 @@ class KernelVariant:
         compiler's own allocation, which one consumer warpgroup needs no more than.
     cluster_m, cluster_n: thread blocks of a cluster along M and N, sharing operands by multicast.
     store: `tma` from shared memory, or `direct` for outputs whose pitch TMA cannot address.
+    reduction: `none`, or `workspace` in a kernel that can split K, whose thread blocks exchange
+        fp32 partial tiles through device memory.
     """
 
     block_m: int
@@ -61,6 +64,7 @@ class KernelVariant:
     cluster_n: int = 1
     transposed_store: bool = False
     store: Store = "tma"
+    reduction: Reduction = "none"
 
     @property
     def threads(self) -> int:
@@ -122,6 +126,9 @@ class LaunchKnobs:
     num_sms: thread blocks to start, at most the SMs of the query.
     promotion: bytes that L2 fetches at a time for the operands, one of PROMOTIONS.
     evict_a, evict_b: L2 eviction priority of the operands on WGMMA's M and N side.
+    split_k: shares of K that different thread blocks multiply; 1 does not split.
+    split_tail: split only the tiles of the last wave, which would leave multiprocessors idle.
+    dependent_launch: start before the stream's previous kernel has ended, and wait inside.
     """
 
     num_sms: int
@@ -130,6 +137,9 @@ class LaunchKnobs:
     promotion: int = 128
     evict_a: Eviction = "normal"
     evict_b: Eviction = "normal"
+    split_k: int = 1
+    split_tail: bool = False
+    dependent_launch: bool = False
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -140,8 +150,15 @@ class KernelConfig:
     knobs: LaunchKnobs
 
     def to_dict(self) -> dict[str, Any]:
-        """The flat form that SQL and JSON hold."""
+        """The flat form, every field named."""
         return {**asdict(self.variant), **asdict(self.knobs)}
+
+    def to_stored(self) -> dict[str, Any]:
+        """The flat form that SQL and JSON Lines hold: without what IMPLICIT says.
+
+        So a config has one text, whichever version wrote it.
+        """
+        return {n: v for n, v in self.to_dict().items() if n not in IMPLICIT or v != IMPLICIT[n]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -150,6 +167,7 @@ class KernelConfig:
         Raises: InvalidConfig for a missing, unknown or mistyped field.
         """
         expected = {f.name: f for part in (KernelVariant, LaunchKnobs) for f in fields(part)}
+        values = {**IMPLICIT, **values}
         if unknown := sorted(set(values) - set(expected)):
             raise InvalidConfig(f"config has unknown fields {unknown}; it is from another version.")
         if missing := sorted(set(expected) - set(values)):
@@ -173,6 +191,9 @@ class KernelConfig:
             f"{k.num_sms} SMs",
         ]
         parts += ["exchanged"] * v.transposed_store + ["direct store"] * (v.store == "direct")
+        if k.split_k > 1:
+            parts.append(f"split {k.split_k}" + " at the tail" * k.split_tail)
+        parts += ["dependent launch"] * k.dependent_launch
         return ", ".join(parts)
 
 
@@ -185,8 +206,18 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 """What each field may be that is chosen by name, in a fixed order."""
 
 
+IMPLICIT: Mapping[str, Any] = {
+    "reduction": "none",
+    "split_k": 1,
+    "split_tail": False,
+    "dependent_launch": False,
+}
+"""Fields that came after the first stored rows, and what a config without them means."""
+SWITCHES = ("transposed_store", "split_tail", "dependent_launch")
+
+
 def _fits(name: str, value: object) -> bool:
-    if name == "transposed_store":
+    if name in SWITCHES:
         return isinstance(value, bool)
     if name in CHOICES:
         return value in CHOICES[name]

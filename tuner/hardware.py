@@ -13,6 +13,7 @@ WARPGROUP_THREADS = 128
 MAX_CLUSTER_SIZE = 8
 """The largest cluster every 9.0 device can place; 16 needs an opt-in and is not used."""
 MAX_TMA_BOX_ROWS = 256
+L2_LINE_BYTES = 128
 MAX_WGMMA_N = 256
 FLOP_PER_SM_CLOCK = 4096
 """Dense bf16 on sm_90: 512 fused multiply-adds in each of the four tensor cores of an SM."""

@@ -7,7 +7,7 @@ at random, and another checks that every assertion has its rule here.
 
 from collections.abc import Iterator
 
-from tuner.config import PROMOTIONS, SLAB_K, KernelConfig, KernelVariant, LaunchKnobs
+from tuner.config import PROMOTIONS, KernelConfig, KernelVariant, LaunchKnobs
 from tuner.hardware import (
     MAX_CLUSTER_SIZE,
     MAX_REGISTERS_PER_THREAD,
@@ -17,6 +17,7 @@ from tuner.hardware import (
     SMEM_BYTES_PER_BLOCK,
 )
 from tuner.shape import TMA_ROW_MULTIPLE, Problem
+from tuner.tiling import k_steps, tiling_of
 
 MAX_ACCUMULATORS = 208
 """Above this the consumers spill, whatever the register split."""
@@ -29,6 +30,15 @@ MAX_CONSUMERS = 3
 MAX_STAGES = 16
 BARRIER_TX_LIMIT_BYTES = 2**20 - 1
 """PTX ISA, "mbarrier: tx-count": the largest number of bytes one phase can expect."""
+BUSY_PRODUCER_REGISTERS = 40
+"""A producer that works out its share of K, or slices of unequal size, spills with fewer."""
+MAX_SPLIT_CONSUMERS = 2
+"""Three consumers lack the registers to exchange partial tiles: they spill."""
+MAX_SPLIT_CLUSTER = 4
+"""Thread blocks that wait for each other must all be resident; few large clusters fit."""
+MAX_SPLIT_K = 64
+MAX_PARTIALS_BYTES = 64 * 2**20
+"""Device memory for partial tiles: what cuBLASLt is given too."""
 
 
 def variant_faults(v: KernelVariant) -> Iterator[str]:
@@ -62,6 +72,10 @@ def variant_faults(v: KernelVariant) -> Iterator[str]:
             f"{SMEM_BYTES_PER_BLOCK} B per block. Use stages <= {max(room, 0) // v.stage_bytes}."
         )
     yield from _register_faults(v)
+    if v.reduction != "none" and v.consumers > MAX_SPLIT_CONSUMERS:
+        yield f"a kernel that splits K has at most {MAX_SPLIT_CONSUMERS} consumers."
+    if v.reduction != "none" and v.cluster_size > MAX_SPLIT_CLUSTER:
+        yield f"a kernel that splits K has clusters of at most {MAX_SPLIT_CLUSTER} thread blocks."
 
 
 def _extent_faults(v: KernelVariant) -> Iterator[str]:
@@ -84,19 +98,26 @@ def _extent_faults(v: KernelVariant) -> Iterator[str]:
         ("block_m", v.block_m, v.cluster_n),
         ("block_n", v.block_n, v.cluster_m),
     ):
-        if extent % (8 * sharers):
+        if extent < 8 * sharers:
             yield (
-                f"{name}={extent} cannot be sliced for multicast among {sharers} thread blocks in "
-                "multiples of 8 rows."
+                f"{name}={extent} has fewer groups of 8 rows than the {sharers} thread blocks that "
+                "would each multicast a slice of it."
             )
-            continue
-        boxes = operand_boxes(extent, sharers)
-        if extent % (8 * sharers * boxes):
+        elif extent % 8:
+            continue  # said above
+        elif extent % (8 * sharers) == 0 and extent % (
+            8 * sharers * (boxes := operand_boxes(extent, sharers))
+        ):
             yield (
                 f"{name}={extent} needs {boxes} loads of at most {MAX_TMA_BOX_ROWS} rows for each "
                 f"of {sharers} thread blocks; make it a multiple of {8 * sharers * boxes}, so that "
                 "all are alike and of whole 8-row groups."
             )
+
+
+def uneven(extent: int, sharers: int) -> bool:
+    """Whether the groups of 8 rows of a tile cannot be shared out evenly for multicast."""
+    return extent // 8 % sharers != 0
 
 
 def operand_boxes(extent: int, sharers: int) -> int:
@@ -136,6 +157,12 @@ def _register_faults(v: KernelVariant) -> Iterator[str]:
         )
     if v.producer_registers > at_launch or v.consumer_registers < at_launch:
         yield f"setmaxnreg only lowers the producer and raises the consumers from {at_launch}."
+    busy = v.reduction != "none" or uneven(v.block_m, v.cluster_n) or uneven(v.block_n, v.cluster_m)
+    if busy and v.producer_registers < BUSY_PRODUCER_REGISTERS:
+        yield (
+            f"a producer that splits K, or slices of unequal size, needs {BUSY_PRODUCER_REGISTERS} "
+            f"registers, not {v.producer_registers}."
+        )
 
 
 def launch_registers(threads: int) -> int:
@@ -167,6 +194,28 @@ def problem_faults(variant: KernelVariant, problem: Problem) -> Iterator[str]:
         )
 
 
+def split_faults(config: KernelConfig, problem: Problem) -> Iterator[str]:
+    """Why `config` cannot split K of `problem` as it says, as sentences."""
+    v, knobs = config.variant, config.knobs
+    if v.reduction == "none":
+        if knobs.split_k != 1 or knobs.split_tail:
+            yield "this variant cannot split K; use split_k=1 without split_tail."
+        return
+    most = min(MAX_SPLIT_K, k_steps(problem.shape.k, v), knobs.num_sms // v.cluster_size)
+    if not 2 <= knobs.split_k <= most:
+        yield f"split_k must be 2 to {most} here, not {knobs.split_k}."
+        return
+    tiling = tiling_of(config, problem)
+    tail = tiling.split_tiles
+    if knobs.split_tail and (tail == 0 or tiling.whole == 0):
+        yield "split_tail needs full waves of tiles and a last one that is not full."
+    if tiling.partials_bytes > MAX_PARTIALS_BYTES:
+        yield (
+            f"partial tiles would take {tiling.partials_bytes} B; at most {MAX_PARTIALS_BYTES} B "
+            "are set aside. Split fewer tiles, or less."
+        )
+
+
 def output_pitch(problem: Problem) -> int:
     """Elements between two rows (d=row) or columns (d=col) of the output."""
     return problem.shape.n if problem.d == "row" else problem.shape.m
@@ -178,10 +227,5 @@ def faults(config: KernelConfig, problem: Problem) -> list[str]:
         *variant_faults(config.variant),
         *knob_faults(config.knobs, config.variant, problem.sms),
         *problem_faults(config.variant, problem),
+        *split_faults(config, problem),
     ]
-
-
-def k_steps(k: int, variant: KernelVariant) -> int:
-    """Barrier phases that one tile takes; what the last has beyond K, TMA fills with zeros."""
-    width = SLAB_K * variant.slabs_per_stage
-    return -(-k // width)

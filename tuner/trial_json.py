@@ -51,7 +51,7 @@ def to_json(row: Measurement) -> dict[str, Any]:
         "device_name": row.device_name,
         "protocol": row.protocol,
         "contender": row.contender.name,
-        "config": row.contender.config.to_dict() if row.contender.config else None,
+        "config": row.contender.config.to_stored() if row.contender.config else None,
         "algorithm": row.contender.algorithm,
         "kernel_hash": row.toolchain.kernel_hash,
         "nvrtc_version": row.toolchain.nvrtc_version,

@@ -43,10 +43,15 @@ def best_config(
     problem = Problem(
         query.shape, query.sms or device.sms, dtype=query.dtype, layout=query.layout, d=query.d
     )
-    answer = repository.best(problem, device.key, query.protocol, request.app.state.toolchain)
+    plain, numerics = query.launch == "plain", query.numerics
+    current = request.app.state.toolchain
+    answer = repository.best(
+        problem, device.key, query.protocol, current, plain=plain, numerics=numerics
+    )
     if answer is None:
-        refuse(why_none(problem, device.name, repository.latest_outcome(problem, device.key)))
-    return JSONResponse(answer.promising(query.numerics).to_json())
+        outcome = repository.latest_outcome(problem, device.key)
+        refuse(why_none(problem, device.name, outcome, plain=plain, numerics=numerics))
+    return JSONResponse(answer.to_json())
 
 
 def refuse(miss: Miss) -> NoReturn:

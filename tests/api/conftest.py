@@ -34,11 +34,16 @@ TOO_LARGE = GemmShape(2**31 - 1, 2**31 - 1, 8)
 
 
 def race(
-    shape: GemmShape, kernel_us: float, cublas_us: float, key: str, name: str
+    shape: GemmShape,
+    kernel_us: float,
+    cublas_us: float,
+    key: str,
+    name: str,
+    config: KernelConfig = CONFIG,
 ) -> list[Measurement]:
     """Ten equal rounds under each protocol."""
     contenders = {
-        Contender("kernel", CONFIG): kernel_us,
+        Contender("kernel", config): kernel_us,
         Contender("cublas"): cublas_us,
         Contender("cublaslt", algorithm="tile 128x256"): cublas_us,
     }
@@ -52,7 +57,7 @@ def race(
             toolchain=TOOLCHAIN,
             state=TrialState.OK,
             samples_us=(us,) * 10,
-            race=f"{shape}-{protocol}-{key}",
+            race=f"{shape}-{protocol}-{key}-{config}",
         )
         for protocol in (PROTOCOL_HOT, PROTOCOL_COOL)
         for contender, us in contenders.items()

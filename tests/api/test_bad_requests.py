@@ -26,6 +26,7 @@ BAD_QUERIES = [
     *["m[]=1&n=1&k=8", "M=1&N=1&K=8", "m=1&n=1&k=8&b=2", "m=1&n=1&k=8&layuot=tn", "=1", "&&&"],
     *[f"m=1&n=1&k=8&{name}" for name in ("dtype=fp16", "dtype=BF16", "dtype=", "layout=nn")],
     *[f"m=1&n=1&k=8&{name}" for name in ("layout=", "d=rows", "d=", "d=row&d=col", "match=near")],
+    *[f"m=1&n=1&k=8&{name}" for name in ("launch=dependent", "launch=", "launch=any&launch=any")],
     *[f"m=1&n=1&k=8&{name}" for name in ("protocol=hot", "protocol=", "numerics=exact", "sms=0")],
     *[f"m=1&n=1&k=8&{name}" for name in ("sms=", "sms=-1", "sms=1.5", "sms=2147483648", "sms=x")],
     *[f"m=1&n=1&k=8&{name}" for name in ("device=a&device=b", "%00=1", "%ff=%ff", "x" * 3000)],

@@ -1,12 +1,28 @@
 """GET /best-config answers with what the store knows, or says why it cannot."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from urllib.parse import quote_plus
 
 from fastapi.testclient import TestClient
 
-from tests.api.conftest import CONFIG, FAILED, KEY, LOST, NAME, TOO_LARGE, TUNED
+from tests.api.conftest import (
+    CONFIG,
+    FAILED,
+    KEY,
+    LOST,
+    NAME,
+    TOO_LARGE,
+    TUNED,
+    outcome,
+    race,
+)
 from tuner.api.schemas import BestConfig
+from tuner.config import KernelConfig
 from tuner.shape import GemmShape
+from tuner.store.engine import open_store
+from tuner.trial import Measurement, ShapeState
 
 
 def ask(client: TestClient, shape: GemmShape, **others: str) -> tuple[int, dict[str, object]]:
@@ -15,6 +31,11 @@ def ask(client: TestClient, shape: GemmShape, **others: str) -> tuple[int, dict[
     if response.status_code != 200:
         assert response.headers["content-type"] == "application/problem+json"
     return response.status_code, response.json()
+
+
+def store(database: Path, rows: Sequence[Measurement]) -> None:
+    with open_store(f"sqlite:///{database}") as repository:
+        repository.add(rows)
 
 
 def test_tuned_shape_is_answered_with_its_config_time_baselines_and_advice(
@@ -56,6 +77,50 @@ def test_shape_on_which_cublas_is_faster_says_to_use_cublas(client: TestClient) 
 def test_row_invariant_numerics_never_recommend_a_library(client: TestClient) -> None:
     _, answer = ask(client, LOST, numerics="invariant")
     assert (answer["use"], answer["library"], answer["numerics"]) == ("kernel", None, "invariant")
+
+
+def test_invariant_numerics_have_the_best_config_that_does_not_split_k(
+    database: Path, client: TestClient
+) -> None:
+    split = KernelConfig(
+        replace(CONFIG.variant, reduction="workspace"), replace(CONFIG.knobs, split_k=2)
+    )
+    store(database, race(TUNED, 180.0, 220.0, KEY, NAME, split))
+    _, answer = ask(client, TUNED)
+    assert (answer["config"], answer["numerics"]) == (split.to_dict(), "deterministic")
+    _, answer = ask(client, TUNED, numerics="deterministic")
+    assert answer["config"] == split.to_dict()
+    _, answer = ask(client, TUNED, numerics="invariant")
+    assert (answer["config"], answer["numerics"]) == (CONFIG.to_dict(), "invariant")
+    assert (answer["use"], answer["ties"]) == ("kernel", [])
+
+
+def test_plain_launch_has_the_best_config_without_dependent_launch(
+    database: Path, client: TestClient
+) -> None:
+    dependent = replace(CONFIG, knobs=replace(CONFIG.knobs, dependent_launch=True))
+    store(database, race(TUNED, 180.0, 220.0, KEY, NAME, dependent))
+    for asked in ({}, {"launch": "any"}):
+        assert ask(client, TUNED, **asked)[1]["config"] == dependent.to_dict()
+    _, answer = ask(client, TUNED, launch="plain")
+    assert answer["config"] == CONFIG.to_dict()
+    measured = answer["measurement"]
+    assert isinstance(measured, dict)
+    assert measured["median_us"] == 200.0
+
+
+def test_tuned_shape_without_a_config_of_the_kind_asked_for_is_404_no_valid_config(
+    database: Path, client: TestClient
+) -> None:
+    shape = GemmShape(4096, 4096, 64)
+    knobs = replace(CONFIG.knobs, dependent_launch=True)
+    store(database, race(shape, 180.0, 220.0, KEY, NAME, replace(CONFIG, knobs=knobs)))
+    with open_store(f"sqlite:///{database}") as repository:
+        repository.finish_shape(outcome(shape, ShapeState.TUNED, KEY, NAME, ""))
+    assert ask(client, shape)[0] == 200
+    status, problem = ask(client, shape, launch="plain")
+    assert (status, problem["state"]) == (404, "no_valid_config")
+    assert "no config that was raced is launched plainly" in str(problem["detail"])
 
 
 def test_protocol_that_is_asked_for_is_the_one_reported(client: TestClient) -> None:

@@ -227,7 +227,7 @@ def test_openapi_documents_every_status_parameter_range_and_choice(client: TestC
     parameters = {p["name"]: p for p in best["parameters"]}
     assert [name for name, p in parameters.items() if p["required"]] == ["m", "n", "k"]
     assert set(parameters) - {"m", "n", "k"} == {
-        *("dtype", "layout", "d", "device", "sms", "protocol", "numerics", "match"),
+        *("dtype", "layout", "d", "device", "sms", "protocol", "numerics", "launch", "match"),
     }
     for name in "mnk":
         schema = parameters[name]["schema"]

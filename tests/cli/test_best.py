@@ -2,16 +2,18 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.api.conftest import fill
+from tests.api.conftest import CONFIG, KEY, NAME, TUNED, fill, outcome, race
 from tests.cli.conftest import Cli, place, unheard, use_fake
 from tests.databases import Databases
 from tests.device.fake import H200, Faults
 from tuner.shape import GemmShape, Problem
 from tuner.store.engine import open_store
+from tuner.trial import ShapeState
 
 Write = Callable[[str], Path]
 
@@ -76,6 +78,23 @@ def test_shape_may_be_written_as_in_a_shape_file(shape: list[str], cli: Cli) -> 
 def test_one_protocol_can_be_asked_for(cli: Cli) -> None:
     body = json.loads(cli("best", 512, 512, 512, "--protocol", "cool", "--json").out)
     assert body["measurement"]["protocol"] == "graph-coldl2-cool/1"
+
+
+def test_plain_launches_can_be_asked_for(cli: Cli, database: Path) -> None:
+    dependent = replace(CONFIG, knobs=replace(CONFIG.knobs, dependent_launch=True))
+    with open_store(f"sqlite:///{database}") as repository:
+        fill(repository)
+        repository.add(race(TUNED, 180.0, 220.0, KEY, NAME, dependent))
+        only = GemmShape(4096, 4096, 64)
+        repository.add(race(only, 180.0, 220.0, KEY, NAME, dependent))
+        repository.finish_shape(outcome(only, ShapeState.TUNED, KEY, NAME, ""))
+    assert json.loads(cli("best", TUNED, "--json").out)["config"] == dependent.to_dict()
+    assert ", dependent launch" in cli("best", TUNED).out
+    plain = cli("best", TUNED, "--plain", "--json")
+    assert (plain.code, json.loads(plain.out)["config"]) == (0, CONFIG.to_dict())
+    none = cli("best", only, "--plain")
+    assert none.code == 3
+    assert "no config that was raced is launched plainly. Ask without that." in none.err
 
 
 @pytest.mark.usefixtures("tuned")

@@ -2,6 +2,7 @@
 
 import gzip
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tests.device.fake import H200, TOOLCHAIN, FakeDevice
@@ -21,11 +22,19 @@ from tuner.trial import (
 from tuner.trial_json import write_lines
 
 
-def recorded_rows(problem: Problem, count: int = 12, rounds: int = 7) -> list[Measurement]:
-    """`count` working configs of `problem`, one that does not compile and one that is wrong."""
+def recorded_rows(
+    problem: Problem, count: int = 12, rounds: int = 7, dependent: int = 0
+) -> list[Measurement]:
+    """`count` working configs of `problem`, one that does not compile and one that is wrong.
+
+    dependent: how many of the working ones were recorded as dependent launches as well.
+    """
     device = FakeDevice()
     configs = sample(problem, count + 2, seed=1)
     refused, wrong, *working = configs
+    working += [
+        replace(c, knobs=replace(c.knobs, dependent_launch=True)) for c in working[:dependent]
+    ]
     device.prepare(problem, Entrant(Contender("kernel", trusted_config(problem))))
     rows = [
         _row(problem, Sampled(_kernel(refused), TrialState.COMPILE_REFUSED, detail="spills 8 B")),

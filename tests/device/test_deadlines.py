@@ -26,8 +26,8 @@ def test_a_slow_launch_is_one_at_a_tenth_of_the_peak_of_the_sms_in_use(problem: 
 def test_where_launches_are_short_the_deadlines_are_the_plain_ones() -> None:
     d = Deadlines()
     assert d.to_prepare(SMALL) == pytest.approx(60.0, abs=0.01)
-    assert d.to_verify(SMALL) == pytest.approx(20.0, abs=0.01)
-    assert d.to_screen(SMALL) == pytest.approx(20.0, abs=0.01)
+    assert d.to_verify(SMALL) == pytest.approx(8.0, abs=0.01)
+    assert d.to_screen(SMALL) == pytest.approx(8.0, abs=0.01)
     assert d.to_race(SMALL, entrants=9, rounds=25) == pytest.approx(30 + 0.5 * 225, abs=0.01)
 
 

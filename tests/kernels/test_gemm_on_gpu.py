@@ -9,11 +9,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from tuner.compiler.pool import CompilePool
-from tuner.compiler.source import TranslationUnit, render
+from tuner.compiler.source import MAIN, TranslationUnit, render
 from tuner.config import KernelConfig, KernelVariant, LaunchKnobs
 from tuner.device.cuda import open_cuda
 from tuner.device.deadlines import Deadlines
@@ -21,7 +22,8 @@ from tuner.device.process import DeviceProcess
 from tuner.device.protocol import Entrant
 from tuner.errors import DeviceCrashed, DeviceTimeout
 from tuner.legality import faults
-from tuner.search.space import knob_menu, trusted_config
+from tuner.search.launches import knob_menu
+from tuner.search.space import trusted_config
 from tuner.shape import GemmShape, Problem
 from tuner.trial import PROTOCOL_HOT, Contender, Cubin, TrialState, paired_ratio
 
@@ -29,6 +31,7 @@ pytestmark = pytest.mark.gpu
 
 SMS = 132
 V = KernelVariant
+BUSY: Any = {"producer_registers": 40, "consumer_registers": 232}
 KINDS: Mapping[str, KernelVariant] = {
     "cooperative": V(128, 256, 4),
     "article": V(128, 256, 3, cluster_m=2),
@@ -50,7 +53,29 @@ KINDS: Mapping[str, KernelVariant] = {
     "direct": V(128, 160, 4, store="direct"),
     "direct exchanged": V(128, 136, 4, store="direct", transposed_store=True),
     "direct ping-pong": V(64, 64, 8, schedule="pingpong", store="direct", cluster_m=2),
-}
+    "cluster 8x1, uneven": V(128, 72, 6, cluster_m=8, **BUSY),
+    "cluster 1x7, uneven, exchanged": V(
+        64, 200, 5, 1, 1, "m", "cooperative", 0, 0, cluster_n=7, transposed_store=True
+    ),
+    "cluster 3x1, uneven": V(192, 128, 4, 1, 2, "n", "cooperative", **BUSY, cluster_m=3),
+    "split k": V(128, 128, 5, reduction="workspace", **BUSY),
+    "split k, exchanged": V(128, 88, 5, reduction="workspace", transposed_store=True, **BUSY),
+    "split k, ping-pong, pairs": V(
+        64, 128, 6, schedule="pingpong", cluster_n=2, reduction="workspace", **BUSY
+    ),
+    "split k, ping-pong, exchanged": V(
+        128, 64, 6, schedule="pingpong", transposed_store=True, reduction="workspace", **BUSY
+    ),
+    "split k, split n": V(192, 128, 4, split="n", reduction="workspace", **BUSY),
+    "split k, one consumer": V(
+        64, 32, 9, 2, 1, "m", "cooperative", 0, 0, cluster_m=2, reduction="workspace"
+    ),
+    "split k, direct": V(128, 160, 4, store="direct", reduction="workspace", **BUSY),
+    "split k, direct, exchanged": V(
+        64, 72, 8, 1, 1, "m", "cooperative", 0, 0,
+        transposed_store=True, store="direct", reduction="workspace",
+    ),
+}  # fmt: skip
 SHAPES = [
     (128, 128, 64),
     (1, 8, 8),
@@ -62,6 +87,9 @@ SHAPES = [
     (264, 65, 136),
     (8, 4104, 24),
     (2560, 4096, 1024),
+    (136, 264, 4104),
+    (65, 1001, 7168),
+    (1800, 2080, 2056),
 ]
 DEADLINES = Deadlines(verify=30.0, prepare=120.0, start=120.0)
 
@@ -87,8 +115,9 @@ def entrant(config: KernelConfig, cubins: Mapping[KernelVariant, Cubin]) -> Entr
 def candidates(problem: Problem, seed: int) -> Iterator[tuple[str, KernelConfig]]:
     random = Random(seed)
     for name, variant in KINDS.items():
-        config = KernelConfig(variant, random.choice(knob_menu(problem, variant)))
-        if not faults(config, problem):
+        launches = knob_menu(problem, variant)
+        configs = (KernelConfig(variant, knobs) for knobs in random.sample(launches, len(launches)))
+        if config := next((c for c in configs if not faults(c, problem)), None):
             yield name, config
 
 
@@ -109,6 +138,38 @@ def test_every_kind_of_variant_gives_the_trusted_bits(
         verified = device.verify(entrant(config, cubins))
         assert (name, verified.detail) == (name, "")
         assert verified.state is TrialState.OK
+
+
+@pytest.mark.parametrize(
+    "shape", [(256, 256, 2048), (192, 1032, 520), (1024, 1024, 1024), (136, 264, 4104)], ids=str
+)
+def test_dependent_launches_that_read_each_other_s_output_give_the_bits_of_launches_alone(
+    device: DeviceProcess, cubins: Mapping[KernelVariant, Cubin], shape: tuple[int, int, int]
+) -> None:
+    problem = Problem(GemmShape(*shape), SMS)
+    device.prepare(problem, entrant(trusted_config(problem), cubins))
+    tried = list(candidates(problem, seed=sum(shape)))
+    assert len(tried) >= 20
+    for name, config in tried:
+        dependent = replace(config, knobs=replace(config.knobs, dependent_launch=True))
+        assert (name, device.verify(entrant(dependent, cubins)).detail) == (name, "")
+
+
+def test_a_dependent_launch_that_does_not_wait_is_found(
+    tmp_path: Path, device: DeviceProcess, cubins: Mapping[KernelVariant, Cubin]
+) -> None:
+    variant = V(64, 64, 8, 1, 1, "m", "cooperative", 0, 0)
+    careless = partial(
+        broken, file="gemm_sm90.cu", sound="ptx::wait_for_prerequisites();", fault=";"
+    )
+    with CompilePool(tmp_path / "faulty", render_source=careless) as pool:
+        cubin = pool.submit(variant).result()
+    assert isinstance(cubin, Cubin)
+    problem = Problem(GemmShape(256, 256, 2048), SMS)
+    device.prepare(problem, entrant(trusted_config(problem), cubins))
+    knobs = LaunchKnobs(num_sms=SMS, dependent_launch=True)
+    config = KernelConfig(variant, knobs)
+    assert "chain" in device.verify(Entrant(Contender("kernel", config), cubin)).detail
 
 
 def test_any_number_of_sms_gives_the_same_bits(
@@ -161,6 +222,9 @@ def test_a_race_pairs_the_rounds_of_kernel_and_libraries(
 
 def broken(variant: KernelVariant, file: str, sound: str, fault: str) -> TranslationUnit:
     unit = render(variant)
+    if file == MAIN:
+        assert unit.main.count(sound) == 1
+        return TranslationUnit(unit.main.replace(sound, fault), unit.headers)
     text = unit.headers[file]
     assert text.count(sound) == 1
     return TranslationUnit(unit.main, {**unit.headers, file: text.replace(sound, fault)})

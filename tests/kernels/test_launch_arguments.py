@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tuner.device.cuda.arguments import LaunchArguments, TileGrid
-from tuner.device.cuda.grid import RASTERS
+from tuner.device.cuda.launch import RASTERS
 
 KERNELS = Path(__file__).parents[2] / "kernels"
 
@@ -25,8 +25,8 @@ def layout(structure: type[ctypes.Structure], name: str) -> Iterator[str]:
         yield f'static_assert(__builtin_offsetof({name}, {member}) == {place.offset}, "{member}");'
         yield f'static_assert(sizeof({name}::{member}) == {place.size}, "size of {member}");'
     # A structured binding needs a name for every member: one that Python lacks is an error.
-    yield f"void all_of({name} whole) {{"
-    yield f"    [[maybe_unused]] auto [{', '.join(members(structure))}] = whole;"
+    yield f"void all_of({name} value) {{"
+    yield f"    [[maybe_unused]] auto [{', '.join(members(structure))}] = value;"
     yield "}"
 
 
@@ -77,7 +77,7 @@ class Lacking(ctypes.Structure):
         (Shifted, "LaunchArguments", "size of k_steps"),
         (Shifted, "LaunchArguments", "tiles"),
         (Lacking, "TileGrid", "size of TileGrid"),
-        (Lacking, "TileGrid", "only 3 names provided"),
+        (Lacking, "TileGrid", "only 5 names provided"),
     ],
 )
 def test_a_layout_that_differs_is_found(

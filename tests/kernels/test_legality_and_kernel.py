@@ -6,7 +6,8 @@ from random import Random
 from tuner.compiler.nvrtc import Compilation, compile_unit
 from tuner.compiler.source import TranslationUnit, render
 from tuner.config import KernelVariant
-from tuner.legality import operand_boxes, variant_faults
+from tuner.device.cuda.tensor_map import operand_box_rows
+from tuner.legality import operand_boxes, uneven, variant_faults
 
 COUNT = 72
 WHOLE = 6
@@ -26,6 +27,7 @@ BOXES_DIFFER = KernelVariant(64, 264, 2, 1, 3, "n", "cooperative", 32, 160)
 def drawn(random: Random) -> KernelVariant:
     """Any variant at all; most are illegal."""
     consumers = random.choice((1, 2, 3))
+    registers = {1: (0, 0), 2: random.choice(((24, 240), (40, 232))), 3: (32, 160)}[consumers]
     return KernelVariant(
         block_m=random.choice((64, 128, 192, 256, 320, 384, 512, 576)),
         block_n=8 * random.randint(1, 96),
@@ -34,12 +36,13 @@ def drawn(random: Random) -> KernelVariant:
         consumers=consumers,
         split=random.choice(("m", "n")),
         schedule=random.choice(("cooperative", "pingpong")),
-        producer_registers={1: 0, 2: 24, 3: 32}[consumers],
-        consumer_registers={1: 0, 2: 240, 3: 160}[consumers],
+        producer_registers=registers[0],
+        consumer_registers=registers[1],
         cluster_m=random.choice((1, 1, 2, 3, 4)),
         cluster_n=random.choice((1, 1, 2, 3, 4)),
         transposed_store=random.random() < 0.5,
         store=random.choice(("tma", "direct")),
+        reduction=random.choice(("none", "none", "workspace")),
     )
 
 
@@ -64,7 +67,11 @@ def legal_variants() -> list[KernelVariant]:
 
 
 def asserted(variant: KernelVariant) -> Compilation:
-    return compile_unit(TranslationUnit(ASSERTIONS, render(variant).headers))
+    same_boxes = (
+        f"static_assert(rows_a == {operand_box_rows(variant.block_m, variant.cluster_n)});"
+        f"static_assert(rows_b == {operand_box_rows(variant.block_n, variant.cluster_m)});"
+    )
+    return compile_unit(TranslationUnit(ASSERTIONS + same_boxes, render(variant).headers))
 
 
 def test_the_sample_holds_every_kind() -> None:
@@ -74,11 +81,14 @@ def test_the_sample_holds_every_kind() -> None:
     assert {v.split for v in variants} == {"m", "n"}
     assert {v.cluster_m for v in variants} == {1, 2, 3, 4}
     assert {v.store for v in variants} == {"tma", "direct"}
+    assert {v.reduction for v in variants} == {"none", "workspace"}
+    assert any(uneven(v.block_m, v.cluster_n) for v in variants)
+    assert any(uneven(v.block_n, v.cluster_m) for v in variants)
     assert sum(boxes(v) > 1 for v in variants) == COUNT // 4
     assert len(variants) == COUNT
 
 
-def test_no_assertion_of_the_kernel_refuses_a_legal_variant() -> None:
+def test_no_assertion_of_the_kernel_refuses_a_legal_variant_or_loads_other_boxes() -> None:
     refused = {v: log for v in legal_variants() for cubin, log in [asserted(v)] if cubin is None}
     assert refused == {}
 

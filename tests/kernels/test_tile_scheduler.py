@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.config import KernelConfig, KernelVariant, LaunchKnobs, Raster
-from tuner.device.cuda.grid import RASTERS, grid_of
-from tuner.shape import GemmShape
+from tuner.device.cuda.launch import RASTERS
+from tuner.shape import GemmShape, Problem
+from tuner.tiling import tiling_of
 
 HERE = Path(__file__).parent
 KERNELS = HERE.parents[1] / "kernels"
@@ -76,7 +77,7 @@ def test_the_persistent_clusters_of_any_device_cover_the_output_once(
 ) -> None:
     variant = KernelVariant(block_m, block_n, 4, cluster_m=cluster[0], cluster_n=cluster[1])
     knobs = LaunchKnobs(sms // variant.cluster_size * variant.cluster_size, raster, group)
-    grid = grid_of(KernelConfig(variant, knobs), shape.m, shape.n)
+    grid = tiling_of(KernelConfig(variant, knobs), Problem(shape, sms))
     clusters = grid.blocks // variant.cluster_size
     taken = [
         tile
@@ -89,6 +90,84 @@ def test_the_persistent_clusters_of_any_device_cover_the_output_once(
     assert grid.clusters_n * block_n * cluster[1] >= shape.n
     assert (grid.clusters_m - 1) * block_m * cluster[0] < shape.m
     assert (grid.clusters_n - 1) * block_n * cluster[1] < shape.n
+
+
+Unit = tuple[int, int, int, int]
+"""Position, share, first step, steps."""
+
+
+def units(library: ctypes.CDLL, positions: int, whole: int, split: int, k_steps: int) -> list[Unit]:
+    filled = (ctypes.c_int * (4 * (whole + (positions - whole) * split)))()
+    count = library.units(positions, whole, split, k_steps, filled)
+    numbers = list(filled)
+    return [(*numbers[4 * i : 4 * i + 4],) for i in range(count)]
+
+
+splits = st.integers(2, 64).flatmap(lambda s: st.tuples(st.just(s), st.integers(s, s + 300)))
+"""(split_k, k_steps): no share is empty."""
+
+
+@given(positions=st.integers(1, 60), share=st.floats(0, 1), split=splits)
+def test_the_shares_of_a_split_position_are_its_steps_once_and_in_order(
+    library: ctypes.CDLL, positions: int, share: float, split: tuple[int, int]
+) -> None:
+    split_k, k_steps = split
+    whole = int(positions * share)
+    taken: dict[int, list[int]] = {}
+    shares: dict[int, list[int]] = {}
+    for position, index, first, steps in units(library, positions, whole, split_k, k_steps):
+        assert steps >= 1
+        shares.setdefault(position, []).append(index)
+        taken.setdefault(position, []).extend(range(first, first + steps))
+    assert taken == {p: list(range(k_steps)) for p in range(positions)}
+    whole_shares = {p: [0] for p in range(whole)}
+    assert shares == whole_shares | {p: list(range(split_k)) for p in range(whole, positions)}
+
+
+@given(positions=st.integers(1, 40), share=st.floats(0, 1), split=splits, more=st.integers(0, 40))
+def test_no_thread_blocks_wait_for_each_other_for_ever(
+    library: ctypes.CDLL, positions: int, share: float, split: tuple[int, int], more: int
+) -> None:
+    split_k, k_steps = split
+    clusters = split_k + more  # all resident, and at least one for each share
+    order = units(library, positions, int(positions * share), split_k, k_steps)
+    queues = [order[first::clusters] for first in range(clusters)]
+    expected = {p: sum(unit[0] == p for unit in order) for p in range(positions)}
+    arrived = dict.fromkeys(range(positions), 0)
+    waiting: list[int | None] = [None] * clusters
+    moved = True
+    while moved:
+        moved = False
+        for cluster, queue in enumerate(queues):
+            position = waiting[cluster]
+            if position is not None and arrived[position] == expected[position]:
+                waiting[cluster], moved = None, True
+            elif position is None and queue:
+                waiting[cluster] = queue.pop(0)[0]
+                arrived[waiting[cluster] or 0] += 1
+                moved = True
+    assert arrived == expected
+    assert waiting == [None] * clusters
+
+
+@given(
+    shape=st.builds(GemmShape, st.integers(1, 3000), st.integers(1, 3000), st.just(4096)),
+    sms=st.integers(64, 200),
+    split_k=st.integers(2, 32),
+    tail=st.booleans(),
+)
+def test_host_and_kernel_count_the_same_work(
+    library: ctypes.CDLL, shape: GemmShape, sms: int, split_k: int, tail: bool
+) -> None:
+    variant = KernelVariant(128, 128, 4, reduction="workspace")
+    knobs = LaunchKnobs(sms, split_k=split_k, split_tail=tail)
+    tiling = tiling_of(KernelConfig(variant, knobs), Problem(shape, sms))
+    positions = tiling.clusters_m * tiling.clusters_n
+    assert tiling.units == len(units(library, positions, tiling.whole, split_k, 64))
+    assert tiling.whole == (positions // sms * sms if tail else 0)
+    assert tiling.split_tiles == positions - tiling.whole
+    assert tiling.partials_bytes == tiling.split_tiles * split_k * 128 * 128 * 4
+    assert tiling.arrival_counters == 2 * tiling.split_tiles
 
 
 @given(m=extents, n=extents)

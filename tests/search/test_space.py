@@ -8,18 +8,15 @@ from hypothesis import strategies as st
 
 from tuner.config import KernelConfig, KernelVariant
 from tuner.legality import faults
+from tuner.search.launches import knob_menu, knob_neighbours, resident_sms, sms_choices
 from tuner.search.space import (
     article_config,
-    knob_menu,
-    knob_neighbours,
     menu,
-    resident_sms,
     sample,
-    sms_choices,
-    tile_grid,
     trusted_config,
 )
 from tuner.shape import GemmShape, Problem
+from tuner.tiling import tile_grid
 
 
 def problem(m: int, n: int, k: int, sms: int = 132) -> Problem:

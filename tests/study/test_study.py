@@ -38,7 +38,7 @@ def test_a_shape_ends_tuned_with_screens_and_two_races_against_both_libraries() 
     ):
         race = [row for row in rows.rows if row.protocol == protocol]
         assert Counter(row.contender.name for row in race) == {
-            "kernel": 4,
+            "kernel": 4 + 3,
             "cublas": 1,
             "cublaslt": len(algorithms),
         }
@@ -133,7 +133,7 @@ def test_events_tell_of_shapes_trials_and_races_in_order() -> None:
     heats, finals = races[:2], races[2:]
     assert {e.protocol for e in heats} == {PROTOCOL_HEAT}
     assert all(4 <= e.finalists <= 24 for e in heats)
-    assert [(e.protocol, e.finalists) for e in finals] == [(PROTOCOL_HOT, 4), (PROTOCOL_COOL, 4)]
+    assert [(e.protocol, e.finalists) for e in finals] == [(PROTOCOL_HOT, 7), (PROTOCOL_COOL, 7)]
     assert events[-1] == ShapeEnded(rows.outcomes[0], 1, 1, resumed=False)
 
 

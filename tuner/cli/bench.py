@@ -66,6 +66,7 @@ def bench(
 ) -> None:
     """Race each shape's stored config against cuBLAS and the best cuBLASLt algorithm.
 
+    Where it is launched dependently, the best config that is not races as well.
     All contenders run in the same shuffled rounds, on fresh samples; ratio is the median over
     rounds of theirs / ours. Exit code 3: some shapes could not be raced.
 

@@ -40,6 +40,14 @@ def best(
             "them). Default: both count."
         ),
     ] = None,
+    plain: Annotated[
+        bool,
+        typer.Option(
+            "--plain",
+            help="Only configs without dependent launch, which begin when the stream's previous "
+            "kernel has ended.",
+        ),
+    ] = False,
     db: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -63,9 +71,13 @@ def best(
         else:
             stored = resolve_stored(devices, named)
             problem = Problem(wanted, stored.sms, d=d.layout)
-            found = repository.best(
-                problem, stored.key, protocol.id if protocol else None
-            ) or why_none(problem, stored.name, repository.latest_outcome(problem, stored.key))
+            ranked_by = protocol.id if protocol else None
+            found = repository.best(problem, stored.key, ranked_by, plain=plain) or why_none(
+                problem,
+                stored.name,
+                repository.latest_outcome(problem, stored.key),
+                plain=plain,
+            )
     if isinstance(found, Miss):
         _say_why_none(found, as_json)
         raise typer.Exit(exits.PARTIAL)

@@ -4,12 +4,14 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from tuner.bench import BenchState, Raced, Terms
+from tuner.bench import ARTICLE, PLAIN, TUNED, BenchState, Raced, Terms
 from tuner.cli.provenance import Commit
 from tuner.errors import TunerError
 from tuner.hardware import DeviceIdentity
+from tuner.lookup.intervals import median_interval
 from tuner.trial import Toolchain
 
 
@@ -46,7 +48,7 @@ def document(origin: dict[str, Any], results: Sequence[Raced], terms: Terms) -> 
         "ranked_by": terms.ranked_by or "hot and cool",
         "source": terms.source,
         "rounds": terms.rounds,
-        "rows": [raced.to_json() for raced in results if raced.state is BenchState.RACED],
+        "rows": [row(raced) for raced in results if raced.state is BenchState.RACED],
         "not_raced": [
             {
                 "m": raced.problem.shape.m,
@@ -58,6 +60,42 @@ def document(origin: dict[str, Any], results: Sequence[Raced], terms: Terms) -> 
             for raced in results
             if raced.state is not BenchState.RACED
         ],
+    }
+
+
+def row(raced: Raced) -> dict[str, Any]:
+    """One shape. `tuned_plain` is `tuned`, and has no rounds of its own, where they are one config.
+
+    Ratios: the baseline's time over ours in the same round, median over rounds.
+    """
+    assert raced.config is not None
+    assert raced.plain_config is not None
+    shape, ours = raced.problem.shape, raced.rounds[TUNED]
+    return {
+        "m": shape.m,
+        "n": shape.n,
+        "k": shape.k,
+        "d": raced.problem.d,
+        "sms": raced.problem.sms,
+        "trials": raced.trials,
+        "tuned_us": raced.median_us(TUNED),
+        "tuned_plain_us": raced.median_us(PLAIN),
+        "cublas_us": raced.median_us("cublas"),
+        "cublaslt_best_us": raced.median_us("cublaslt_best"),
+        "article_us": raced.median_us(ARTICLE),
+        "tuned_ci95_us": list(median_interval(ours)),
+        "tuned_tflops": shape.flops / median(ours) / 1e6,
+        "ratio_cublas": raced.ratio("cublas"),
+        "ratio_cublaslt_best": raced.ratio("cublaslt_best"),
+        "ratio_article": raced.ratio(ARTICLE),
+        "ratio_plain_cublas": raced.ratio("cublas", PLAIN),
+        "ratio_plain_cublaslt_best": raced.ratio("cublaslt_best", PLAIN),
+        "noise": raced.noise,
+        "config": raced.config.to_dict(),
+        "plain_config": raced.plain_config.to_dict(),
+        "cublaslt_algorithm": raced.algorithm,
+        "conditions": dict(raced.conditions),
+        "rounds": {name: list(samples) for name, samples in raced.rounds.items()},
     }
 
 

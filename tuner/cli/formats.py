@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 CONFIG_LEGEND = (
     "config: tile, s stages, consumers and how they cut it (p: ping-pong), c cluster, order and "
-    "group of tiles; t: operands exchanged, d: direct store"
+    "group of tiles; k: K in so many shares (kt: in the last wave alone), t: operands exchanged, "
+    "d: direct store, e: early, as a dependent launch"
 )
 
 
@@ -28,7 +29,9 @@ def short_config(config: KernelConfig, sms: int) -> str:
         order,
     ]
     parts += [f"{k.num_sms} SMs"] * (k.num_sms != sms)
+    parts += [f"{'kt' if k.split_tail else 'k'}{k.split_k}"] * (k.split_k > 1)
     parts += ["t"] * v.transposed_store + ["d"] * (v.store == "direct")
+    parts += ["e"] * k.dependent_launch
     return " ".join(parts)
 
 

@@ -1,13 +1,23 @@
 """Races from the first shape to the last, or to what ended them, and how they are shown."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
 
-from tuner.bench import BenchState, Raced, Terms, Tools, geometric_mean, race
+from tuner.bench import (
+    ARTICLE,
+    PLAIN,
+    TUNED,
+    BenchState,
+    Raced,
+    Terms,
+    Tools,
+    geometric_mean,
+    race,
+)
 from tuner.cli import exits
 from tuner.cli.formats import (
     CONFIG_LEGEND,
@@ -18,8 +28,11 @@ from tuner.cli.formats import (
     short_config,
     times_faster,
 )
+from tuner.config import KernelConfig
 from tuner.errors import TunerError
 from tuner.shape import Problem
+
+PLAIN_LINE = "  plain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +68,18 @@ def race_shapes(
 
 
 def print_races(console: Console, results: Sequence[Raced], article: bool) -> None:
-    """One row per raced shape, geometric means, and the states of the others."""
+    """One row per raced shape, geometric means, and the states of the others.
+
+    A config launched dependently has the best plain one below it.
+    """
     raced = [one for one in results if one.state is BenchState.RACED]
     if raced:
         _print_table(console, raced, article)
         console.print(CONFIG_LEGEND, style="dim")
         console.print(
-            "ratios: their time / ours, median over rounds; A/A: cuBLAS against itself", style="dim"
+            "ratios: their time / ours, median over rounds; A/A: cuBLAS against itself; plain: the "
+            "best without dependent launch, which is the one above where no other is shown",
+            style="dim",
         )
     states = Counter(one.state.value for one in results)
     console.print(f"{plural(len(results), 'shape')}: {listed(states.most_common())}.")
@@ -70,7 +88,7 @@ def print_races(console: Console, results: Sequence[Raced], article: bool) -> No
 def _print_table(console: Console, raced: Sequence[Raced], article: bool) -> None:
     baselines = {"cublas": "x cuBLAS", "cublaslt_best": "x Lt best"}
     if article:
-        baselines["article"] = "x article"
+        baselines[ARTICLE] = "x article"
     table = Table(
         box=None,
         pad_edge=False,
@@ -78,32 +96,47 @@ def _print_table(console: Console, raced: Sequence[Raced], article: bool) -> Non
         header_style="bold",
         show_footer=len(raced) > 1,
     )
-    table.add_column("M x N x K", "geometric mean", no_wrap=True)
+    table.add_column("M x N x K", f"geometric mean\n{PLAIN_LINE}", no_wrap=True)
     table.add_column("config")
     for heading in ("us", "TFLOP/s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, heading in baselines.items():
-        mean = times_faster(geometric_mean(raced, name))
-        table.add_column(heading, mean, justify="right", no_wrap=True)
+        means = [times_faster(geometric_mean(raced, name, ours)) for ours in (TUNED, PLAIN)]
+        table.add_column(heading, "\n".join(means), justify="right", no_wrap=True)
     table.add_column("A/A", justify="right", no_wrap=True)
     for one in raced:
-        us = one.median_us("tuned")
-        assert us is not None
         assert one.config is not None
-        table.add_row(
-            str(one.problem.shape),
-            short_config(one.config, one.problem.sms),
-            microseconds(us),
-            f"{one.problem.shape.flops / us / 1e6:.0f}",
-            *(times_faster(one.ratio(name)) for name in baselines),
-            times_faster(one.noise),
-        )
+        assert one.plain_config is not None
+        shape = str(one.problem.shape)
+        table.add_row(*_cells(shape, one, one.config, TUNED, baselines), times_faster(one.noise))
+        if one.plain_config != one.config:
+            table.add_row(*_cells(PLAIN_LINE, one, one.plain_config, PLAIN, baselines))
     console.print(table)
 
 
+def _cells(
+    name: str, one: Raced, config: KernelConfig, ours: str, baselines: Iterable[str]
+) -> list[str]:
+    us = one.median_us(ours)
+    assert us is not None
+    return [
+        name,
+        short_config(config, one.problem.sms),
+        microseconds(us),
+        f"{one.problem.shape.flops / us / 1e6:.0f}",
+        *(times_faster(one.ratio(baseline, ours)) for baseline in baselines),
+    ]
+
+
 def _line(raced: Raced) -> str:
-    us = raced.median_us("tuned")
-    if us is None:
+    if raced.state is not BenchState.RACED:
         return ended_without(raced.problem.shape, raced.state, raced.detail)
-    ratio = times_faster(raced.ratio("cublas"))
-    return f"{raced.problem.shape} {microseconds(us)} us, {ratio} x cuBLAS"
+    line = f"{raced.problem.shape} {_beside_cublas(raced, TUNED)}"
+    other = raced.plain_config != raced.config
+    return line + f"; plain {_beside_cublas(raced, PLAIN)}" * other
+
+
+def _beside_cublas(raced: Raced, ours: str) -> str:
+    us = raced.median_us(ours)
+    assert us is not None
+    return f"{microseconds(us)} us, {times_faster(raced.ratio('cublas', ours))} x cuBLAS"

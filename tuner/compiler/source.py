@@ -52,6 +52,7 @@ def render_config(variant: KernelVariant) -> str:
         "cluster_n": variant.cluster_n,
         "transposed_store": variant.transposed_store,
         "tma_store": variant.store == "tma",
+        "split_k": variant.reduction != "none",
         "consumer_m": variant.consumer_m,
         "consumer_n": variant.consumer_n,
         "store_buffers": variant.store_buffers,

@@ -29,8 +29,8 @@ class Deadlines:
     start: float = 60.0
     identify: float = 20.0
     prepare: float = 60.0
-    verify: float = 20.0
-    screen: float = 20.0
+    verify: float = 8.0
+    screen: float = 8.0
     race: float = 30.0
     race_round: float = 0.5
 

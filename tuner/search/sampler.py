@@ -16,10 +16,10 @@ from optuna.distributions import (
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
-from tuner.config import CHOICES, KernelConfig, KernelVariant
+from tuner.config import CHOICES, SWITCHES, KernelConfig, KernelVariant
+from tuner.search.launches import knob_neighbours
 from tuner.search.outlook import Outlook, nearest_lessons
 from tuner.search.seeds import seeds
-from tuner.search.space import knob_neighbours
 from tuner.shape import MAX_EXTENT, Problem
 from tuner.trial import Measurement, TrialState
 
@@ -37,7 +37,7 @@ FAILURE = "failure"
 """User attribute of a failed trial: the state of the attempt."""
 _CATEGORIES: dict[str, tuple[CategoricalChoiceType, ...]] = {
     **CHOICES,
-    "transposed_store": (False, True),
+    **dict.fromkeys(SWITCHES, (False, True)),
 }
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from itertools import islice
 from math import log
 
-from tuner.config import SLAB_K, KernelConfig, KernelVariant, Schedule
-from tuner.legality import k_steps
-from tuner.search.space import article_config, tile_grid
+from tuner.config import SLAB_K, KernelConfig, KernelVariant, Reduction, Schedule
+from tuner.search.space import article_config
 from tuner.shape import ELEMENT_BYTES, Problem
+from tuner.tiling import PARTIAL_BYTES, k_steps, tiling_of
 from tuner.trial import PROTOCOL_HOT, Measurement, TrialState
 
 SMEM_BYTES_PER_CYCLE = 128
@@ -43,35 +43,46 @@ class CostModel:
     cluster_cycles: float = 24.5
     sharpness: float = 6.9
     overlap: float = 0.81
+    exchange_cycles: float = 3500.0
+    exchange_bytes_per_cycle: float = 30.0
+    dependent_us: float = 0.5
 
 
 H200 = CostModel()
 
-Tile = tuple[int, int, Schedule]
+Tile = tuple[int, int, Schedule, Reduction]
 WINNERS_PER_SHAPE = 2
 
 
 def estimate_us(problem: Problem, config: KernelConfig, model: CostModel = H200) -> float:
     """Modelled time of one launch in µs; meant for ranking configs of one problem."""
     v = config.variant
-    tiles_m, tiles_n = tile_grid(problem, v)
-    tiles = tiles_m * tiles_n
-    blocks = max(min(config.knobs.num_sms, tiles), 1)
-    rounds = -(-tiles // blocks)
+    tiling = tiling_of(config, problem)
+    shares = tiling.units - tiling.whole
+    clusters = max(min(tiling.resident, tiling.units), 1)
+    blocks = clusters * v.cluster_size
+    # Rounds of tiles, or of shares of a tile, that the busiest multiprocessor runs.
+    rounds, split_rounds = -(-tiling.whole // clusters), -(-shares // clusters)
 
     mainloop = k_steps(problem.shape.k, v) * _step_cycles(v, model)
     stored = v.block_m * v.block_n * ELEMENT_BYTES
     epilogue = model.epilogue_cycles + stored / model.store_bytes_per_cycle
     if v.schedule == "pingpong":  # one group multiplies while the other stores
-        compute = rounds * max(mainloop, (mainloop + epilogue) * model.overlap) + epilogue
+        hidden = max(mainloop, (mainloop + epilogue) * model.overlap)
+        compute = rounds * hidden + epilogue * (rounds > 0)
     else:
         compute = rounds * (mainloop + epilogue)
+    if shares:
+        partial = v.block_m * v.block_n * PARTIAL_BYTES
+        compute += split_rounds * mainloop / tiling.split_k + model.exchange_cycles
+        compute += split_rounds * 2 * partial / model.exchange_bytes_per_cycle
     compute += model.load_latency_cycles
 
     memory_us = problem.shape.operand_bytes / DRAM_BYTES_PER_US
     drawn = blocks * DRAM_BYTES_PER_CYCLE_PER_SM * model.clock_mhz
     memory_us = max(memory_us, problem.shape.operand_bytes / drawn)
-    return model.launch_us + max(compute / model.clock_mhz, memory_us) + 0.1 * memory_us
+    launch_us = model.launch_us - model.dependent_us * config.knobs.dependent_launch
+    return launch_us + max(compute / model.clock_mhz, memory_us) + 0.1 * memory_us
 
 
 def _step_cycles(v: KernelVariant, model: CostModel) -> float:
@@ -119,7 +130,7 @@ def seeds(
 
 def _tile(config: KernelConfig) -> Tile:
     v = config.variant
-    return v.block_m, v.block_n, v.schedule
+    return v.block_m, v.block_n, v.schedule, v.reduction
 
 
 def shape_distance(a: Problem, b: Problem) -> float:

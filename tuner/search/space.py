@@ -1,4 +1,4 @@
-"""The legal candidates of one problem: which variants to compile, and how each may be launched.
+"""The legal candidates of one problem: which variants to compile.
 
 What is legal is decided in `tuner.legality` alone. This module says what is worth asking: tile
 families that Hopper's tensor cores run well, and for each tile a few rings, clusters and register
@@ -10,10 +10,24 @@ from dataclasses import replace
 from itertools import product
 from random import Random
 
-from tuner.config import PROMOTIONS, KernelConfig, KernelVariant, LaunchKnobs, Store
-from tuner.legality import MAX_STAGES, faults, output_pitch, variant_faults
-from tuner.search.families import FAMILIES, FOURS, PAIRS, TWO_CONSUMERS
-from tuner.shape import TMA_ROW_MULTIPLE, Problem
+from tuner.config import KernelConfig, KernelVariant, LaunchKnobs, Store
+from tuner.hardware import L2_LINE_BYTES
+from tuner.legality import (
+    MAX_SPLIT_CONSUMERS,
+    MAX_STAGES,
+    faults,
+    output_pitch,
+    uneven,
+    variant_faults,
+)
+from tuner.search.families import FAMILIES, FOURS, PAIRS, TWO_CONSUMERS, WIDE, Family
+from tuner.search.launches import (
+    default_knobs,
+    knob_menu,
+    split_choices,
+)
+from tuner.shape import ELEMENT_BYTES, TMA_ROW_MULTIPLE, Problem
+from tuner.tiling import round_up, tile_grid, tiling_of, wgmma_extents
 
 # The thresholds that follow are guesses, set to leave several hundred variants of a menu and fitted
 # on nothing: recordings are drawn from the menu, so they cannot tell what lies beyond it.
@@ -27,20 +41,14 @@ MAX_IDLE = 5.0
 """A tile is left out if this many times its thread blocks could work at once with another."""
 SMALL_TILE = 64
 """Accumulators per thread up to which deep rings and several slabs per stage are offered."""
+MAX_SPLIT_PADDING = 1.3
+"""The same for tiles whose K is split, over what the output holds: they need not fit the device."""
+MIN_SPLIT_USE = 0.75
+"""Multiprocessor turns that splitting K must fill, or the tile is not worth it."""
+MAX_FITTING = 2
+"""Widths that a family gets for the sake of one problem."""
 LARGE_TILE = 128
 """Accumulators per thread from which a second register split is offered."""
-
-RASTERS = (
-    *product(("along_m", "along_n"), (1, 2, 4, 8, 16)),
-    ("hilbert", 8),  # one entry: a space-filling curve has no group
-)
-EVICTIONS = (
-    ("normal", "normal"),
-    ("first", "normal"),
-    ("normal", "first"),
-    ("first", "last"),
-    ("last", "first"),
-)
 
 
 def menu(problem: Problem) -> list[KernelConfig]:
@@ -85,75 +93,6 @@ def store_for(problem: Problem) -> Store:
     return "direct" if output_pitch(problem) % TMA_ROW_MULTIPLE else "tma"
 
 
-def wgmma_extents(problem: Problem, transposed_store: bool) -> tuple[int, int]:
-    """Elements of the output along WGMMA's M and N, which `block_m` and `block_n` cut.
-
-    A column-major output is the row-major output of the exchanged product.
-    """
-    shape = problem.shape
-    exchanged = transposed_store != (problem.d == "col")
-    return (shape.n, shape.m) if exchanged else (shape.m, shape.n)
-
-
-def tile_grid(problem: Problem, variant: KernelVariant) -> tuple[int, int]:
-    """Tiles along WGMMA's M and N, rounded up to whole clusters."""
-    rows, columns = wgmma_extents(problem, variant.transposed_store)
-    return (
-        _round_up(-(-rows // variant.block_m), variant.cluster_m),
-        _round_up(-(-columns // variant.block_n), variant.cluster_n),
-    )
-
-
-def resident_sms(sms: int, cluster_size: int) -> int:
-    """Thread blocks that run at once, as far as it is known without asking a device.
-
-    Clusters of four strand multiprocessors: an H200 was seen to hold 30 of the 33 that its count
-    suggests. For other parts and other sizes the same share is a guess.
-    """
-    usable = sms * 10 // 11 if cluster_size > 2 else sms
-    return max(usable // cluster_size, 1) * cluster_size
-
-
-def default_knobs(problem: Problem, variant: KernelVariant) -> LaunchKnobs:
-    """The knobs a variant is first measured with."""
-    return LaunchKnobs(num_sms=resident_sms(problem.sms, variant.cluster_size))
-
-
-def sms_choices(problem: Problem, variant: KernelVariant) -> list[int]:
-    """All resident blocks, 128, and the fewest that finish in as many waves."""
-    size = variant.cluster_size
-    full = resident_sms(problem.sms, size)
-    tiles_m, tiles_n = tile_grid(problem, variant)
-    clusters = tiles_m * tiles_n // size
-    waves = -(-clusters // (full // size))
-    fewest = -(-clusters // waves) * size
-    choices = (full, 128 // size * size, fewest, problem.sms // size * size)
-    return list(dict.fromkeys(c for c in choices if size <= c <= problem.sms))
-
-
-def knob_menu(problem: Problem, variant: KernelVariant) -> list[LaunchKnobs]:
-    """Every launch of `variant` that the search may try."""
-    return [
-        LaunchKnobs(sms, raster, group, promotion, evict_a, evict_b)  # type: ignore[arg-type]
-        for sms, (raster, group), promotion, (evict_a, evict_b) in product(
-            sms_choices(problem, variant), RASTERS, PROMOTIONS, EVICTIONS
-        )
-    ]
-
-
-def knob_neighbours(config: KernelConfig, problem: Problem) -> list[KernelConfig]:
-    """The same variant launched with one knob changed."""
-    knobs = config.knobs
-    changed = [
-        *(replace(knobs, num_sms=n) for n in sms_choices(problem, config.variant)),
-        *(replace(knobs, raster=r, group=g) for r, g in RASTERS),  # type: ignore[arg-type]
-        *(replace(knobs, promotion=p) for p in PROMOTIONS),
-        *(replace(knobs, evict_a=a, evict_b=b) for a, b in EVICTIONS),  # type: ignore[arg-type]
-    ]
-    configs = (KernelConfig(config.variant, k) for k in dict.fromkeys(changed) if k != knobs)
-    return [c for c in configs if not faults(c, problem)]
-
-
 def _variants(problem: Problem) -> Iterator[KernelVariant]:
     store = store_for(problem)
     tiles = [
@@ -170,10 +109,30 @@ def _variants(problem: Problem) -> Iterator[KernelVariant]:
             store=store,
         )
         for family, transposed in product(FAMILIES, (False, True))
-        for block_n in family.block_n
+        for block_n in (*family.block_n, *_fitting(family, transposed, problem))
     ]
     for tile in _promising(tiles, problem):
         yield from _details(tile, problem)
+    for tile in tiles:
+        yield from _splitting(tile, problem)
+
+
+def _fitting(family: Family, transposed: bool, problem: Problem) -> list[int]:
+    """Other widths with which the busiest multiprocessor computes less than with any of `family`.
+
+    WGMMA takes any multiple of 8, and a width of its own may spare a problem a wave.
+    """
+    rows, columns = wgmma_extents(problem, transposed)
+    tiles_m = -(-rows // family.block_m)
+    step = 8 * family.consumers if family.split == "n" else 8
+
+    def busiest(block_n: int) -> int:
+        return -(-tiles_m * -(-columns // block_n) // problem.sms) * block_n
+
+    least = min(busiest(block_n) for block_n in family.block_n)
+    others = range(family.block_n[0], family.block_n[-1], step)
+    fitting = [n for n in others if n not in family.block_n and busiest(n) < least]
+    return sorted(fitting, key=lambda n: (busiest(n), -n))[:MAX_FITTING]
 
 
 def _promising(tiles: Sequence[KernelVariant], problem: Problem) -> Iterator[KernelVariant]:
@@ -192,8 +151,10 @@ def _promising(tiles: Sequence[KernelVariant], problem: Problem) -> Iterator[Ker
 def _details(tile: KernelVariant, problem: Problem) -> Iterator[KernelVariant]:
     """Rings, clusters and register splits of one tile."""
     small = tile.accumulators <= SMALL_TILE
-    for cluster_m, cluster_n in (*PAIRS, *FOURS):
-        base = replace(tile, cluster_m=cluster_m, cluster_n=cluster_n)
+    # Rows off the 128-byte lines cost L2 more requests, which multicast spares.
+    aligned = problem.shape.k * ELEMENT_BYTES % L2_LINE_BYTES == 0
+    for cluster_m, cluster_n in (*PAIRS, *FOURS, *(() if aligned else WIDE)):
+        base = _registers_for(replace(tile, cluster_m=cluster_m, cluster_n=cluster_n))
         if not _cluster_pays(base, problem) or list(variant_faults(base)):
             continue
         paired = base.cluster_size <= 2
@@ -221,6 +182,38 @@ def _details(tile: KernelVariant, problem: Problem) -> Iterator[KernelVariant]:
             yield from _merged(base, problem)
 
 
+def _registers_for(tile: KernelVariant) -> KernelVariant:
+    """`tile` with the registers that its producer needs."""
+    uneven_slices = uneven(tile.block_m, tile.cluster_n) or uneven(tile.block_n, tile.cluster_m)
+    if tile.consumers != 2 or not (uneven_slices or tile.reduction != "none"):
+        return tile
+    producer, consumer = TWO_CONSUMERS[1]
+    return replace(tile, producer_registers=producer, consumer_registers=consumer)
+
+
+def _splitting(tile: KernelVariant, problem: Problem) -> Iterator[KernelVariant]:
+    """Kernels that split K, of tiles that leave much of the device idle otherwise."""
+    if tile.consumers > MAX_SPLIT_CONSUMERS or _padded(problem, tile) > MAX_SPLIT_PADDING * (
+        problem.shape.m * problem.shape.n
+    ):
+        return
+    for cluster_m, cluster_n in (*PAIRS, *FOURS):
+        base = _registers_for(
+            replace(tile, cluster_m=cluster_m, cluster_n=cluster_n, reduction="workspace")
+        )
+        if list(variant_faults(base)) or not _cluster_pays(base, problem):
+            continue
+        if not split_choices(problem, base):
+            continue
+        config = KernelConfig(base, default_knobs(problem, base))
+        tiling = tiling_of(config, problem)
+        share_of_turns = tiling.units / (-(-tiling.units // tiling.resident) * tiling.resident)
+        if share_of_turns >= MIN_SPLIT_USE:
+            yield replace(base, stages=_deepest(base))
+            if tile.accumulators <= SMALL_TILE:
+                yield from _merged(base, problem)
+
+
 def _merged(base: KernelVariant, problem: Problem) -> Iterator[KernelVariant]:
     """Several slabs of K behind one barrier, where K and the ring have room for it."""
     for slabs in (2, 4):
@@ -240,7 +233,7 @@ def _deepest(base: KernelVariant) -> int:
 def _padded(problem: Problem, tile: KernelVariant) -> int:
     """Elements that tiles of this size compute, padding included."""
     rows, columns = wgmma_extents(problem, tile.transposed_store)
-    return _round_up(rows, tile.block_m) * _round_up(columns, tile.block_n)
+    return round_up(rows, tile.block_m) * round_up(columns, tile.block_n)
 
 
 def _parallel(problem: Problem, tile: KernelVariant) -> int:
@@ -262,7 +255,3 @@ def _cluster_pays(base: KernelVariant, problem: Problem) -> bool:
     fits = base.cluster_m <= plain_m and base.cluster_n <= plain_n
     full = tiles_m * tiles_n <= MAX_CLUSTER_PADDING * plain_m * plain_n
     return fits and full and base.cluster_size <= problem.sms
-
-
-def _round_up(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple

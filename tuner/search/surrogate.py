@@ -40,6 +40,8 @@ def _tile_features(c: KernelConfig) -> list[float]:
         0.7 * (v.schedule == "pingpong"),
         0.5 * (v.split == "n"),
         0.5 * v.consumers,
+        log2(c.knobs.split_k) / 2,
+        float(c.knobs.split_tail),
     ]
 
 

@@ -57,7 +57,7 @@ def measurement_row(measurement: Measurement) -> Row:
     detail shows them. Raises: StoreError for a value that no column can hold.
     """
     m = _plausible(measurement)
-    config = canonical_json(m.contender.config.to_dict()) if m.contender.config else None
+    config = canonical_json(m.contender.config.to_stored()) if m.contender.config else None
     told = {
         **problem_row(m.problem, m.device_key),
         "protocol": m.protocol,

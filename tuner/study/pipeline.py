@@ -24,6 +24,7 @@ from tuner.shape import Problem
 from tuner.study.ahead import compiled_ahead
 from tuner.study.ports import Tools
 from tuner.study.progress import Budget, OnEvent, RaceStarted, TrialDone
+from tuner.study.twins import Untwinned, is_twin, most_twins, no_twins_of, twin_of, without_twins
 from tuner.trial import (
     PROTOCOL_COOL,
     PROTOCOL_HEAT,
@@ -40,7 +41,7 @@ from tuner.trial import (
 )
 
 SEARCH_SHARE = 0.7
-"""Of `Budget.seconds_per_shape`, what the search may take; the rest is for the races."""
+"""Of `Budget.seconds_per_shape`, what the search may take; the rest is for twins and races."""
 KNOB_SHARE = 1 / 3
 """Of `Budget.trials`, what relaunches of the best variants get: they compile nothing."""
 KNOB_BASES = 6
@@ -79,6 +80,8 @@ class Study:
         self._rows: list[Measurement] = []
         self._compiled: set[KernelVariant] = set()
         self._attempts: Attempts | None = None
+        # The dependent launches of a recording are candidates like any other.
+        self._most_twins = 0 if tools.menu is not None else most_twins(budget)
 
     def run(self) -> tuple[ShapeState, str]:
         """How it ended, and why where that is not `tuned`."""
@@ -94,6 +97,7 @@ class Study:
             finalists = self._search(searcher, attempts)
             if not finalists:
                 return ShapeState.NO_VALID_CONFIG, NO_CANDIDATE
+            finalists += self._twins(attempts, finalists)
             entrants = [*self._kernels(finalists), CUBLAS]
             hot = self._race(
                 attempts, [*entrants, BEST_ALGORITHM], PROTOCOL_HOT, self._budget.rounds_hot
@@ -143,16 +147,18 @@ class Study:
 
     def _searcher(self, candidates: list[KernelConfig]) -> Searcher:
         origin, exactly = self._origin, self._tools.menu is not None
+        plain = Untwinned(self._tools.repository)
         searcher, self._rows = informed_searcher(
             self._problem,
             candidates,
-            self._tools.repository,
+            self._tools.repository if exactly else plain,
             origin.device.key,
             origin.toolchain,
             origin.source,
-            self._setbacks,
+            self._setbacks if exactly else without_twins(self._setbacks),
             exactly,
         )
+        self._rows += plain.tried(self._problem, origin.toolchain)
         return searcher
 
     def _search(self, searcher: Searcher, attempts: Attempts) -> list[KernelConfig]:
@@ -162,16 +168,37 @@ class Study:
         card at its power limit, where others win.
         """
         trials, finalists = self._budget.trials, self._budget.finalists
-        self._measure(searcher, attempts, searcher.ask, trials - int(trials * KNOB_SHARE))
+        set_aside = max(self._most_twins - sum(map(is_twin, self._rows)), 0)
+        planned = trials - set_aside
+        self._measure(searcher, attempts, searcher.ask, planned - int(planned * KNOB_SHARE))
         hot = self._heat(attempts, searcher.fastest(HEAT_ENTRANTS))
         bases = choose_finalists(searcher.fastest(KNOB_BASES), hot)[:KNOB_BASES]
-        self._measure(searcher, attempts, lambda n: searcher.ask_knobs(n, bases), trials)
+        self._measure(searcher, attempts, lambda n: searcher.ask_knobs(n, bases), planned)
         # A recording may hold too few launches of those variants to use up the trials.
-        self._measure(searcher, attempts, searcher.ask, trials)
+        self._measure(searcher, attempts, searcher.ask, planned)
+        # Where fewer configs work than could have a twin, the search takes the rest as well.
+        needed = len(searcher.fastest(set_aside, per_variant=2))
+        self._measure(searcher, attempts, searcher.ask, trials - needed)
         screened = searcher.fastest(finalists, per_variant=2)
         entrants = dict.fromkeys([*screened, *searcher.relaunched(bases)])
         hot = self._heat(attempts, list(entrants)[:HEAT_ENTRANTS])
         return choose_finalists(screened, hot, per_variant=2)[:finalists]
+
+    def _twins(self, attempts: Attempts, finalists: Sequence[KernelConfig]) -> list[KernelConfig]:
+        """The dependent launches of the first finalists, of which every chain was right."""
+        known = {row.contender.config: row.state for row in self._rows}
+        looked_at: list[KernelConfig] = []
+        for twin in map(twin_of, finalists):
+            if len(looked_at) == self._most_twins:
+                break
+            if twin not in known:
+                spent = self._wanted(self._budget.trials, share=1.0) <= 0
+                if spent or twin.variant in no_twins_of(self._setbacks):
+                    continue
+                compiled = self._tools.compiler.submit(twin.variant).result()
+                known[twin] = self._keep(self._attempt(attempts, twin, compiled)).state
+            looked_at.append(twin)
+        return [twin for twin in looked_at if known[twin] is TrialState.OK]
 
     def _measure(self, searcher: Searcher, attempts: Attempts, ask: Ask, planned: int) -> None:
         ready = compiled_ahead(
@@ -193,11 +220,14 @@ class Study:
         timed.sort(key=lambda row: median(row.samples_us))
         return [row.contender.config for row in timed if row.contender.config]
 
-    def _wanted(self, planned: int) -> int:
-        """How many more configs to look at, up to `planned`: compile failures count half."""
+    def _wanted(self, planned: int, share: float = SEARCH_SHARE) -> int:
+        """How many more configs to look at, up to `planned`: compile failures count half.
+
+        share: of the time that the shape may take; after it none.
+        """
         seconds = self._budget.seconds_per_shape
         elapsed = time.monotonic() - self._started
-        if seconds is not None and self._rows and elapsed > SEARCH_SHARE * seconds:
+        if seconds is not None and self._rows and elapsed > share * seconds:
             return 0
         return planned - self._spent()
 

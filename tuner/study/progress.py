@@ -11,8 +11,9 @@ from tuner.trial import Measurement, ShapeOutcome
 class Budget:
     """What one shape may cost.
 
-    trials: configs to screen. seconds_per_shape: None for no limit; the races at the end may
-    overrun it. finalists: configs raced, in `rounds_hot` and `rounds_cool` rounds.
+    trials: configs to screen, twins of finalists among them.
+    seconds_per_shape: None for no limit; the races at the end may overrun it.
+    finalists: configs raced, in `rounds_hot` and `rounds_cool` rounds.
     batch: configs proposed and compiled ahead of the device.
     """
 

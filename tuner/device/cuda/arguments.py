@@ -11,6 +11,8 @@ class TileGrid(ctypes.Structure):
         ("clusters_n", ctypes.c_int32),
         ("raster", ctypes.c_int32),
         ("group", ctypes.c_int32),
+        ("whole", ctypes.c_int32),
+        ("split_k", ctypes.c_int32),
     )
 
 
@@ -26,4 +28,6 @@ class LaunchArguments(ctypes.Structure):
         ("tiles", TileGrid),
         ("policy_a", ctypes.c_uint64),
         ("policy_b", ctypes.c_uint64),
+        ("partials", ctypes.c_void_p),
+        ("arrivals", ctypes.c_void_p),
     )

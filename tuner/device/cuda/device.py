@@ -12,6 +12,7 @@ from tuner.device.cuda.blas import Libraries
 from tuner.device.cuda.conditions import Monitor, Reading, summarize
 from tuner.device.cuda.driver import Functions, check
 from tuner.device.cuda.workbench import Starter, Tools, Workbench
+from tuner.device.cuda.workspace import Workspace
 from tuner.device.protocol import Entrant, Prepared
 from tuner.errors import DeviceCrashed, DeviceError, DoesNotFit
 from tuner.hardware import DeviceIdentity
@@ -50,6 +51,7 @@ class CudaDevice:
             Functions(),
             Libraries(),
             cupy.cuda.Stream(non_blocking=True),
+            Workspace(),
             random.Random(os.urandom(8)),
         )
         self._identity = DeviceIdentity(
@@ -144,8 +146,10 @@ def needed_bytes(problem: Problem) -> int:
     """Device memory that proving and timing `problem` takes, in bytes.
 
     Three operand sets (timed, random, integers), an expected output for each and one in transit,
-    and one operand in fp64 with the fp32 it is widened from.
+    one operand in fp64 with the fp32 it is widened from, and the three pairs of buffers of a chain.
     """
     s = problem.shape
     wide_elements = s.n * s.k if problem.d == "row" else s.m * s.k
-    return 3 * s.operand_bytes + 4 * 2 * s.m * s.n + 16 * wide_elements + _SPARE_BYTES
+    chained = 6 * s.m * max(s.n, s.k) + s.n * s.k
+    kept = 3 * s.operand_bytes + 4 * 2 * s.m * s.n + 2 * chained
+    return kept + 16 * wide_elements + _SPARE_BYTES

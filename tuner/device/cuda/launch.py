@@ -1,19 +1,22 @@
 """One launch of our kernel: which operand plays which role, the tensor maps, the arguments."""
 
 import ctypes
+from collections.abc import Mapping
 from typing import Any
 
 from cuda.bindings import driver
 
-from tuner.config import KernelConfig
+from tuner.config import KernelConfig, KernelVariant, Raster
 from tuner.device.cuda.arguments import LaunchArguments, TileGrid
 from tuner.device.cuda.driver import check
-from tuner.device.cuda.grid import RASTERS, grid_of
 from tuner.device.cuda.operands import OperandSet
 from tuner.device.cuda.tensor_map import encode, operand_box_rows, operand_map, store_boxes
-from tuner.legality import k_steps
+from tuner.device.cuda.workspace import Workspace
 from tuner.shape import Problem
+from tuner.tiling import k_steps, tiling_of
 
+RASTERS: Mapping[Raster, int] = {"along_m": 0, "along_n": 1, "hilbert": 2}
+"""`Raster` of kernels/tile_scheduler.cuh."""
 _POLICIES = {
     "normal": 0x1000000000000000,
     "first": 0x12F0000000000000,
@@ -26,7 +29,12 @@ class Launch:
     """A config bound to one set of operands; `enqueue` may be called, or captured, many times."""
 
     def __init__(
-        self, function: Any, config: KernelConfig, problem: Problem, operands: OperandSet
+        self,
+        function: Any,
+        config: KernelConfig,
+        problem: Problem,
+        operands: OperandSet,
+        workspace: Workspace,
     ) -> None:
         v, knobs = config.variant, config.knobs
         # The kernel writes what lies along its second operand contiguously, or, transposed, what
@@ -34,7 +42,7 @@ class Launch:
         exchanged = v.transposed_store != (problem.d == "col")
         a, b = (operands.b, operands.a) if exchanged else (operands.a, operands.b)
         d = operands.d
-        grid = grid_of(config, a.outer, b.outer)
+        tiling = tiling_of(config, problem)
         map_a = operand_map(a, operand_box_rows(v.block_m, v.cluster_n), knobs.promotion)
         map_b = operand_map(b, operand_box_rows(v.block_n, v.cluster_m), knobs.promotion)
         if v.store == "tma":
@@ -48,27 +56,58 @@ class Launch:
             rows_a=a.outer,
             rows_b=b.outer,
             k_steps=k_steps(problem.shape.k, v),
-            tiles=TileGrid(grid.clusters_m, grid.clusters_n, RASTERS[knobs.raster], knobs.group),
+            tiles=TileGrid(
+                clusters_m=tiling.clusters_m,
+                clusters_n=tiling.clusters_n,
+                raster=RASTERS[knobs.raster],
+                group=knobs.group,
+                whole=tiling.whole,
+                split_k=tiling.split_k,
+            ),
             policy_a=_POLICIES[knobs.evict_a],
             policy_b=_POLICIES[knobs.evict_b],
+            partials=workspace.partials_address,
+            arrivals=workspace.arrivals_address,
         )
-        self._function = function
-        self._blocks, self._threads, self._smem_bytes = grid.blocks, v.threads, v.smem_bytes
+        self._function, self._workspace, self._tiling = function, workspace, tiling
+        self._config = _launch_config(tiling.blocks, v, dependent=knobs.dependent_launch)
         self._maps = (map_a, map_b, map_d, map_d_tail)
         self._parameters = (ctypes.c_void_p * 5)(
             *(m.getPtr() for m in self._maps), ctypes.addressof(self._arguments)
         )
 
+    def residency_fault(self) -> str | None:
+        """Why thread blocks that wait for each other would wait for ever; None if they do not."""
+        if self._tiling.split_k == 1:
+            return None
+        resident = check(driver.cuOccupancyMaxActiveClusters(self._function, self._config))
+        needed = self._tiling.blocks // self._tiling.cluster_size
+        if needed <= resident:
+            return None
+        return (
+            f"it starts {needed} clusters of {self._tiling.cluster_size} thread blocks that wait "
+            f"for each other, and this device holds {resident} at once"
+        )
+
     def enqueue(self, stream: int) -> None:
         """Launch on `stream`; arguments are copied by the call."""
-        check(
-            driver.cuLaunchKernel(
-                self._function,
-                *(self._blocks, 1, 1),
-                *(self._threads, 1, 1),
-                self._smem_bytes,
-                stream,
-                ctypes.addressof(self._parameters),
-                0,
-            )
+        self._config.hStream = stream
+        parameters = ctypes.addressof(self._parameters)
+        check(driver.cuLaunchKernelEx(self._config, self._function, parameters, 0))
+
+
+def _launch_config(blocks: int, variant: KernelVariant, *, dependent: bool) -> Any:
+    """CUDA Driver API, "cuLaunchKernelEx"; a dependent launch may overlap the one before it."""
+    config = driver.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = blocks, 1, 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = variant.threads, 1, 1
+    config.sharedMemBytes = variant.smem_bytes
+    if dependent:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = (
+            driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
         )
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        config.attrs = [attribute]
+        config.numAttrs = 1
+    return config

@@ -8,8 +8,11 @@ from cuda.bindings import driver
 
 from tuner.config import SLAB_K, STORE_PIECE, KernelVariant
 from tuner.device.cuda.driver import check
-from tuner.legality import operand_boxes
+from tuner.legality import operand_boxes, uneven
 from tuner.shape import ELEMENT_BYTES
+
+GROUP_ROWS = 8
+"""Rows of a swizzle atom: no load is smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,12 @@ class Matrix:
 
 
 def operand_box_rows(extent: int, sharers: int) -> int:
-    """Rows of one load: a block's slice of a tile, in equal boxes."""
+    """Rows of one load: a block's slice of a tile in equal boxes, or one group where slices differ.
+
+    The same as `Operand::box_rows` of kernels/producer.cuh.
+    """
+    if uneven(extent, sharers):
+        return GROUP_ROWS
     return extent // (sharers * operand_boxes(extent, sharers))
 
 

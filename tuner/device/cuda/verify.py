@@ -8,7 +8,9 @@ import cupy
 from tuner.config import KernelConfig
 from tuner.device.cuda import operands as data
 from tuner.device.cuda import reference
+from tuner.device.cuda.chain import chain_faults
 from tuner.device.cuda.launch import Launch
+from tuner.device.cuda.workspace import Workspace
 from tuner.errors import DeviceError
 from tuner.shape import Problem
 
@@ -25,11 +27,12 @@ class Verifier:
     """Checks candidates of one problem against a trusted config.
 
     All configs that do not split K add in the same order and so give the same bits; the trusted one
-    is held against a product in fp64, and everyone against an exact product of small integers.
+    is held against a product in fp64, and so is every config that splits K, whose bits are its own.
+    Everyone is held against an exact product of small integers.
     """
 
-    def __init__(self, problem: Problem, stream: Any, seed: int) -> None:
-        self._problem, self._stream = problem, stream
+    def __init__(self, problem: Problem, stream: Any, workspace: Workspace, seed: int) -> None:
+        self._problem, self._stream, self._workspace = problem, stream, workspace
         self._generator = cupy.random.default_rng(seed)
         self._random = data.allocate(problem)
         self._integers = data.allocate(problem)
@@ -44,6 +47,7 @@ class Verifier:
         """
         self._trusted = candidate
         data.fill_normal(self._random, self._generator)
+        self._workspace.reset()
         self._run(candidate, self._random)
         share = reference.error_share(self._problem, self._random, data.output(self._random))
         faults = [f"its error is {share:.3g} times what is allowed"] if share > 1 else []
@@ -57,29 +61,53 @@ class Verifier:
 
     def faults(self, candidate: Candidate) -> list[str]:
         """What is wrong with a candidate's output, on data drawn for this call."""
+        self._workspace.reset()
+        if fault := self._launch(candidate, self._random).residency_fault():
+            return [fault]
         data.fill_normal(self._random, self._generator)
-        self._run(self._trusted, self._random)
+        own = candidate.config.knobs.split_k > 1
+        found = self._error_faults(candidate) if own else []
+        reference_of = candidate if own else self._trusted
+        self._run(reference_of, self._random)
         expected = data.output(self._random).copy()
         self._run(candidate, self._random)
         produced = data.output(self._random)
-        found = []
         differing = int(cupy.count_nonzero(produced != expected))
         if differing:
             first = int(cupy.argmax(produced != expected))
             outer, inner = divmod(first, self._random.d.inner)
             unwritten = int(cupy.count_nonzero(produced == data.NAN_BF16))
+            standard = "its own run before" if own else "the trusted config"
             found.append(
-                f"{differing} of {expected.size} elements differ from the trusted config, the "
-                f"first at row {outer}, column {inner} of the output; {unwritten} are unwritten"
+                f"{differing} of {expected.size} elements differ from {standard}, the first at row "
+                f"{outer}, column {inner} of the output; {unwritten} are unwritten"
             )
         if not data.guards_intact(self._random):
             found.append("memory outside the output was written")
-        return found + self._integer_faults(candidate)
+        found += self._integer_faults(candidate)
+        if candidate.config.knobs.dependent_launch and not found:
+            found += chain_faults(
+                self._problem,
+                candidate.function,
+                candidate.config,
+                self._workspace,
+                self._stream,
+            )
+        return found
 
-    def trusted_output(self, operands: data.OperandSet) -> Any:
-        """The trusted config's bits for other operands; D is overwritten."""
-        self._run(self._trusted, operands)
+    def expected_output(self, candidate: Candidate, operands: data.OperandSet) -> Any:
+        """The bits that `candidate` must give for other operands, by a run alone; D is overwritten.
+
+        For a config that does not split K they are the trusted config's.
+        """
+        own = candidate.config.knobs.split_k > 1
+        self._run(candidate if own else self._trusted, operands)
         return data.output(operands).copy()
+
+    def _error_faults(self, candidate: Candidate) -> list[str]:
+        self._run(candidate, self._random)
+        share = reference.error_share(self._problem, self._random, data.output(self._random))
+        return [f"its error is {share:.3g} times what is allowed"] if share > 1 else []
 
     def _integer_faults(self, candidate: Candidate) -> list[str]:
         self._run(candidate, self._integers)
@@ -95,7 +123,12 @@ class Verifier:
 
     def _run(self, candidate: Candidate, operands: data.OperandSet) -> None:
         data.poison(operands)
-        launch = Launch(candidate.function, candidate.config, self._problem, operands)
+        launch = self._launch(candidate, operands)
         cupy.cuda.get_current_stream().synchronize()
         launch.enqueue(self._stream.ptr)
         self._stream.synchronize()
+
+    def _launch(self, candidate: Candidate, operands: data.OperandSet) -> Launch:
+        return Launch(
+            candidate.function, candidate.config, self._problem, operands, self._workspace
+        )

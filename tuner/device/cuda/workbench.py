@@ -22,6 +22,7 @@ from tuner.device.cuda.blas import (
 from tuner.device.cuda.driver import Functions
 from tuner.device.cuda.launch import Launch
 from tuner.device.cuda.verify import Candidate, Verifier
+from tuner.device.cuda.workspace import Workspace
 from tuner.device.protocol import Entrant
 from tuner.errors import DeviceError
 from tuner.shape import Problem
@@ -34,11 +35,12 @@ CHECKED_SETS = 4
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What outlives a problem: loaded kernels, library handles, the stream, the dice."""
+    """What outlives a problem: kernels, library handles, the stream, its workspace, the dice."""
 
     functions: Functions
     libraries: Libraries
     stream: Any
+    workspace: Workspace
     order: random.Random
 
 
@@ -48,6 +50,7 @@ class Starter:
 
     contender: Contender
     graph: timing.Graph
+    candidate: Candidate | None = None
 
 
 class Workbench:
@@ -57,7 +60,9 @@ class Workbench:
         self, tools: Tools, problem: Problem, trusted: Entrant, spare_bytes: Callable[[], int]
     ) -> None:
         self._tools, self.problem = tools, problem
-        self._verifier = Verifier(problem, tools.stream, tools.order.getrandbits(63))
+        self._verifier = Verifier(
+            problem, tools.stream, tools.workspace, tools.order.getrandbits(63)
+        )
         self.reference_error = self._verifier.trust(self._candidate(trusted))
         self.sets = data.rotation(problem, min(spare_bytes() // 2, MAX_ROTATION_BYTES))
         generator = cupy.random.default_rng(tools.order.getrandbits(63))
@@ -88,13 +93,16 @@ class Workbench:
             for e in entrants
         ]
         count = self._launch_count([field[1] for field in fields if field])
-        return [field and Starter(field[0], self._graph(field[1], count)) for field in fields]
+        return [
+            field and Starter(field[0], self._graph(field[1], count), self._of_ours(entrant))
+            for entrant, field in zip(entrants, fields, strict=True)
+        ]
 
     def single(self, entrant: Entrant, target_us: float) -> Starter:
         """One contender, with a graph of about `target_us`."""
         launches = self._launches(entrant)
         count = self._launch_count([launches], target_us)
-        return Starter(entrant.contender, self._graph(launches, count))
+        return Starter(entrant.contender, self._graph(launches, count), self._of_ours(entrant))
 
     def still_right(self, starter: Starter) -> bool:
         """Whether a kernel's graph, run back to back as it was timed, gives the trusted bits.
@@ -102,8 +110,9 @@ class Workbench:
         Looks at the first sets only: the launches of a graph differ in their operands alone.
         """
         looked_at = self.sets[:CHECKED_SETS]
-        if self._expected is None:
-            self._expected = [self._verifier.trusted_output(o) for o in looked_at]
+        if starter.candidate is None:
+            return True
+        expected_bits = self._expected_bits(starter.candidate, looked_at)
         for operands in looked_at:
             data.poison(operands)
         cupy.cuda.get_current_stream().synchronize()
@@ -111,8 +120,18 @@ class Workbench:
         self._tools.stream.synchronize()
         return all(
             bool((data.output(operands) == expected).all()) and data.guards_intact(operands)
-            for operands, expected in zip(looked_at, self._expected, strict=True)
+            for operands, expected in zip(looked_at, expected_bits, strict=True)
         )
+
+    def _expected_bits(
+        self, candidate: Candidate, sets: Sequence[data.OperandSet]
+    ) -> Sequence[Any]:
+        """Those of a config that splits K are its own; all others share the trusted config's."""
+        if candidate.config.knobs.split_k > 1:
+            return [self._verifier.expected_output(candidate, o) for o in sets]
+        if self._expected is None:
+            self._expected = [self._verifier.expected_output(candidate, o) for o in sets]
+        return self._expected
 
     def track(self, look: Callable[[], None] = lambda: None) -> timing.Track:
         """Where this problem's races are run."""
@@ -132,7 +151,10 @@ class Workbench:
                     return self._lt_launches(algorithm)
             raise DeviceError(f"cuBLASLt's heuristic offers no such algorithm for {problem.shape}.")
         candidate = self._candidate(entrant)
-        return [Launch(candidate.function, candidate.config, problem, o) for o in self.sets]
+        return [
+            Launch(candidate.function, candidate.config, problem, o, self._tools.workspace)
+            for o in self.sets
+        ]
 
     def _fastest_algorithm(
         self, named: Collection[str | None], protocol: str
@@ -175,6 +197,9 @@ class Workbench:
 
     def _lt_launches(self, algorithm: LtAlgorithm) -> Sequence[Enqueue]:
         return [LtLaunch(self._lt_problem, algorithm, self.problem, o) for o in self.sets]
+
+    def _of_ours(self, entrant: Entrant) -> Candidate | None:
+        return self._candidate(entrant) if entrant.contender.config else None
 
     def _candidate(self, entrant: Entrant) -> Candidate:
         config = entrant.contender.config
