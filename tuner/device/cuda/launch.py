@@ -78,8 +78,8 @@ class Launch:
 
     def residency_fault(self) -> str | None:
         """Why thread blocks that wait for each other would wait for ever; None if they do not."""
-        if self._tiling.split_k == 1:
-            return None
+        if self._tiling.split_k == 1 or self._tiling.cluster_size == 1:
+            return None  # each thread block has a multiprocessor of its own
         resident = check(driver.cuOccupancyMaxActiveClusters(self._function, self._config))
         needed = self._tiling.blocks // self._tiling.cluster_size
         if needed <= resident:
