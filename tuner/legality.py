@@ -37,6 +37,7 @@ MAX_SPLIT_CONSUMERS = 2
 MAX_SPLIT_CLUSTER = 4
 """Thread blocks that wait for each other must all be resident; few large clusters fit."""
 MAX_SPLIT_K = 64
+MAX_INT32 = 2**31 - 1
 MAX_PARTIALS_BYTES = 64 * 2**20
 """Device memory for partial tiles: what cuBLASLt is given too."""
 
@@ -201,7 +202,9 @@ def split_faults(config: KernelConfig, problem: Problem) -> Iterator[str]:
         if knobs.split_k != 1 or knobs.split_tail:
             yield "this variant cannot split K; use split_k=1 without split_tail."
         return
-    most = min(MAX_SPLIT_K, k_steps(problem.shape.k, v), knobs.num_sms // v.cluster_size)
+    steps = k_steps(problem.shape.k, v)
+    # The kernel multiplies steps by shares in 32 bits.
+    most = min(MAX_SPLIT_K, steps, MAX_INT32 // steps, knobs.num_sms // v.cluster_size)
     if not 2 <= knobs.split_k <= most:
         yield f"split_k must be 2 to {most} here, not {knobs.split_k}."
         return

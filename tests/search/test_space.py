@@ -188,3 +188,16 @@ def test_a_sample_is_reproducible_legal_and_without_repeats() -> None:
     knobs = {c.knobs for c in sample(SQUARE, 40, seed=7, any_knobs=True)}
     assert len(knobs) > 20
     assert len(sample(problem(1, 1, 8), 10_000, seed=0)) == len(menu(problem(1, 1, 8)))
+
+
+@pytest.mark.parametrize("rows", [1, 8, 12, 16])
+def test_few_rows_and_a_deep_k_are_offered_kernels_that_split_k(rows: int) -> None:
+    found = [c for c in menu(problem(rows, 512, 65536)) if c.variant.reduction != "none"]
+    assert found
+    assert max(c.knobs.split_k for c in found) >= 16
+
+
+def test_a_last_wave_after_many_is_not_split() -> None:
+    assert not [c for c in menu(problem(8192, 8192, 8192)) if c.knobs.split_tail]
+    tail = [c for c in menu(problem(5120, 5120, 5120)) if c.knobs.split_tail]
+    assert any(c.variant.block_n == 256 for c in tail)

@@ -42,9 +42,11 @@ MAX_IDLE = 5.0
 SMALL_TILE = 64
 """Accumulators per thread up to which deep rings and several slabs per stage are offered."""
 MAX_SPLIT_PADDING = 1.3
-"""The same for tiles whose K is split, over what the output holds: they need not fit the device."""
+"""The same for tiles whose K is split: they need not fit the device as well."""
 MIN_SPLIT_USE = 0.75
-"""Multiprocessor turns that splitting K must fill, or the tile is not worth it."""
+"""Multiprocessor turns that the shares of split tiles must fill, or the tile is not worth it."""
+MAX_WAVES_BEFORE_TAIL = 8
+"""Whole waves after which splitting the last one can gain little."""
 MAX_FITTING = 2
 """Widths that a family gets for the sake of one problem."""
 LARGE_TILE = 128
@@ -113,7 +115,7 @@ def _variants(problem: Problem) -> Iterator[KernelVariant]:
     ]
     for tile in _promising(tiles, problem):
         yield from _details(tile, problem)
-    for tile in tiles:
+    for tile in _worth_splitting(tiles, problem):
         yield from _splitting(tile, problem)
 
 
@@ -191,12 +193,18 @@ def _registers_for(tile: KernelVariant) -> KernelVariant:
     return replace(tile, producer_registers=producer, consumer_registers=consumer)
 
 
+def _worth_splitting(tiles: Sequence[KernelVariant], problem: Problem) -> Iterator[KernelVariant]:
+    """Tiles that compute little padding and do not starve on loads; few of them are no fault."""
+    tightest = min(_padded(problem, t) for t in tiles)
+    tight = [t for t in tiles if _padded(problem, t) <= MAX_SPLIT_PADDING * tightest]
+    lightest = min(_loads(t) for t in tight)
+    for tile in tight:
+        if tile.consumers <= MAX_SPLIT_CONSUMERS and _loads(tile) <= MAX_TRAFFIC * lightest:
+            yield tile
+
+
 def _splitting(tile: KernelVariant, problem: Problem) -> Iterator[KernelVariant]:
     """Kernels that split K, of tiles that leave much of the device idle otherwise."""
-    if tile.consumers > MAX_SPLIT_CONSUMERS or _padded(problem, tile) > MAX_SPLIT_PADDING * (
-        problem.shape.m * problem.shape.n
-    ):
-        return
     for cluster_m, cluster_n in (*PAIRS, *FOURS):
         base = _registers_for(
             replace(tile, cluster_m=cluster_m, cluster_n=cluster_n, reduction="workspace")
@@ -207,8 +215,9 @@ def _splitting(tile: KernelVariant, problem: Problem) -> Iterator[KernelVariant]
             continue
         config = KernelConfig(base, default_knobs(problem, base))
         tiling = tiling_of(config, problem)
-        share_of_turns = tiling.units / (-(-tiling.units // tiling.resident) * tiling.resident)
-        if share_of_turns >= MIN_SPLIT_USE:
+        shares, waves = tiling.units - tiling.whole, tiling.whole // tiling.resident
+        share_of_turns = shares / (-(-shares // tiling.resident) * tiling.resident)
+        if share_of_turns >= MIN_SPLIT_USE and waves <= MAX_WAVES_BEFORE_TAIL:
             yield replace(base, stages=_deepest(base))
             if tile.accumulators <= SMALL_TILE:
                 yield from _merged(base, problem)

@@ -83,6 +83,8 @@ class CudaDevice:
         return Prepared(len(self._bench.sets), self._bench.reference_error)
 
     def verify(self, entrant: Entrant) -> Sampled:
+        if refusal := self._require_bench().residency_fault(entrant):
+            return Sampled(entrant.contender, TrialState.UNSTABLE, (), f"{refusal}.")
         faults = self._require_bench().faults(entrant)
         state = TrialState.WRONG_RESULT if faults else TrialState.OK
         return Sampled(entrant.contender, state, (), "; ".join(faults), self._conditions([]))

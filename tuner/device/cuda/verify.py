@@ -62,8 +62,6 @@ class Verifier:
     def faults(self, candidate: Candidate) -> list[str]:
         """What is wrong with a candidate's output, on data drawn for this call."""
         self._workspace.reset()
-        if fault := self._launch(candidate, self._random).residency_fault():
-            return [fault]
         data.fill_normal(self._random, self._generator)
         own = candidate.config.knobs.split_k > 1
         found = self._error_faults(candidate) if own else []
@@ -95,6 +93,10 @@ class Verifier:
             )
         return found
 
+    def residency_fault(self, candidate: Candidate) -> str | None:
+        """Why a candidate cannot be launched on this device without waiting for ever."""
+        return self._launch(candidate, self._random).residency_fault()
+
     def expected_output(self, candidate: Candidate, operands: data.OperandSet) -> Any:
         """The bits that `candidate` must give for other operands, by a run alone; D is overwritten.
 
@@ -123,6 +125,8 @@ class Verifier:
 
     def _run(self, candidate: Candidate, operands: data.OperandSet) -> None:
         data.poison(operands)
+        if candidate.config.knobs.split_k > 1:
+            self._workspace.poison()
         launch = self._launch(candidate, operands)
         cupy.cuda.get_current_stream().synchronize()
         launch.enqueue(self._stream.ptr)

@@ -78,6 +78,10 @@ class Workbench:
         """What is wrong with a candidate's output, on fresh data."""
         return self._verifier.faults(self._candidate(entrant))
 
+    def residency_fault(self, entrant: Entrant) -> str | None:
+        """Why a candidate must not be launched on this device; that is no fault of its kernel."""
+        return self._verifier.residency_fault(self._candidate(entrant))
+
     def enter(self, entrants: Sequence[Entrant], protocol: str) -> list[Starter | None]:
         """Contenders ready to be timed under `protocol`, with graphs of equally many launches.
 
@@ -115,6 +119,7 @@ class Workbench:
         expected_bits = self._expected_bits(starter.candidate, looked_at)
         for operands in looked_at:
             data.poison(operands)
+        self._tools.workspace.poison()
         cupy.cuda.get_current_stream().synchronize()
         starter.graph.graph.launch(self._tools.stream)
         self._tools.stream.synchronize()

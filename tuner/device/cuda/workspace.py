@@ -30,3 +30,7 @@ class Workspace:
 
     def reset(self) -> None:
         self._counters.fill(0)
+
+    def poison(self) -> None:
+        """Fill the partial tiles with NaN, so that one that is read too early shows."""
+        self._partials.fill(0xFF)
