@@ -20,10 +20,12 @@ from tests.store.examples import (
     PROBLEM,
     TOOLCHAIN,
     config,
+    dependent,
     kernel,
     race,
+    splitting,
 )
-from tuner.lookup import Answer, Library, Race, choose
+from tuner.lookup import Answer, Library, Numerics, Race, choose, numerics_of
 from tuner.trial import (
     PROTOCOL_COOL,
     PROTOCOL_HOT,
@@ -372,8 +374,73 @@ def test_races_under_the_current_driver_come_before_older_ones() -> None:
     assert chosen(races).config == A.config
 
 
+def test_only_a_kernel_that_does_not_split_k_is_invariant() -> None:
+    assert numerics_of(A) == numerics_of(dependent()) == "invariant"
+    for contender in (splitting(), CUBLAS, CUBLASLT):
+        assert numerics_of(contender) == "deterministic"
+
+
+def test_a_dependent_launch_is_passed_over_where_plain_ones_are_asked_for() -> None:
+    fast = dependent(64)
+    races = both({CUBLAS: 100, fast: 70, A: 80, B: 90}, {CUBLAS: 90, fast: 60, A: 70, B: 80})
+    assert chosen(races).config == fast.config
+    assert chosen(races, plain=True).config == A.config
+    assert chosen(races, PROTOCOL_COOL, plain=True).config == A.config
+    assert choose([raced({CUBLAS: 100, fast: 70})], plain=True) is None
+
+
+def test_a_dependent_launch_is_no_tie_of_a_plain_one_that_was_asked_for() -> None:
+    races = [raced({CUBLAS: 100, A: 80.02, dependent(64): 80.0, B: 80.01})]
+    assert chosen(races).ties == (dependent(64).config, B.config)
+    assert (chosen(races, plain=True).config, chosen(races, plain=True).ties) == (
+        A.config,
+        (B.config,),
+    )
+
+
+def test_the_plain_answer_is_beside_the_libraries_like_any_other() -> None:
+    races = both({CUBLAS: 100, dependent(): 90, A: 105}, {CUBLAS: 90, dependent(): 80, A: 95})
+    assert chosen(races).use == "kernel"
+    answer = chosen(races, plain=True)
+    assert (answer.config, answer.use) == (A.config, "cublas")
+
+
+def test_invariant_numerics_have_the_best_config_that_does_not_split_k() -> None:
+    fast = splitting(64)
+    races = both({CUBLAS: 100, fast: 70, A: 80, B: 90}, {CUBLAS: 90, fast: 60, A: 70, B: 80})
+    for numerics in (None, "deterministic"):
+        answer = chosen(races, numerics=numerics)
+        assert (answer.config, answer.numerics) == (fast.config, "deterministic")
+    answer = chosen(races, numerics="invariant")
+    assert (answer.config, answer.numerics, answer.ties) == (A.config, "invariant", ())
+    assert choose([raced({CUBLAS: 100, fast: 70})], numerics="invariant") is None
+
+
+def test_invariant_numerics_recommend_no_library_however_fast() -> None:
+    races = [raced({CUBLAS: 100, CUBLASLT: 60, splitting(): 80, A: 110})]
+    assert chosen(races).use == "cublaslt"
+    answer = chosen(races, numerics="invariant")
+    assert (answer.config, answer.use, answer.library) == (A.config, "kernel", None)
+
+
+def test_both_demands_hold_together() -> None:
+    times = {CUBLAS: 100.0, splitting(): 60.0, dependent(): 70.0, B: 80.0, A: 90.0}
+    answer = chosen([raced(times)], plain=True, numerics="invariant")
+    assert answer.config == B.config
+
+
+def test_a_demand_that_the_newest_kernel_cannot_meet_is_met_by_an_older_one() -> None:
+    old = raced({CUBLAS: 100, A: 80}, name="1")
+    new = raced({CUBLAS: 100, splitting(): 60}, name="2", toolchain=NEW)
+    assert chosen([old, new], current=NEW).config == splitting().config
+    answer = chosen([old, new], current=NEW, numerics="invariant")
+    assert (answer.config, answer.stale) == (A.config, True)
+
+
 TIMES = st.floats(50, 150)
-CONTENDERS = st.sampled_from([CUBLAS, CUBLASLT, A, B, C, kernel(128, 4)])
+CONTENDERS = st.sampled_from(
+    [CUBLAS, CUBLASLT, A, B, C, kernel(128, 4), dependent(64), splitting(64)]
+)
 
 
 @st.composite
@@ -419,6 +486,21 @@ def test_following_the_answer_is_never_a_loss_in_any_race_it_rests_on(races: lis
     assert (answer.use == "kernel") == (answer.library is None)
     assert answer.config not in answer.ties
     assert len(set(answer.ties)) == len(answer.ties)
+
+
+@given(some_races(), st.booleans(), st.sampled_from([None, "deterministic", "invariant"]))
+def test_an_answer_keeps_every_demand(
+    races: list[Race], plain: bool, numerics: Numerics | None
+) -> None:
+    answer = choose(races, plain=plain, numerics=numerics)
+    if answer is None:
+        return
+    assert choose(races) is not None
+    for found in (answer.config, *answer.ties):
+        assert not (plain and found.knobs.dependent_launch)
+        assert numerics != "invariant" or found.knobs.split_k == 1
+    if numerics == "invariant":
+        assert (answer.numerics, answer.use) == ("invariant", "kernel")
 
 
 @given(some_races())

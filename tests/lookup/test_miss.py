@@ -62,6 +62,20 @@ def test_an_empty_store_has_tuned_nothing() -> None:
     )
 
 
+def test_tuned_problem_without_a_config_of_the_kind_asked_for_says_so() -> None:
+    tuned = ended(ShapeState.TUNED)
+    where = f"{WHERE} was tuned and no config that was raced is"
+    for asked, kind in (
+        ({"plain": True}, "launched plainly"),
+        ({"numerics": "invariant"}, "invariant"),
+        ({"plain": True, "numerics": "invariant"}, "invariant and launched plainly"),
+    ):
+        miss = why_none(PROBLEM, "NVIDIA H200", tuned, **asked)
+        assert miss == Miss("no_valid_config", f"{where} {kind}. Ask without that.")
+    assert why_none(PROBLEM, "NVIDIA H200", tuned, numerics="deterministic").state == "never_tuned"
+    assert why_none(PROBLEM, "NVIDIA H200", None, plain=True).state == "never_tuned"
+
+
 def test_row_invariant_numerics_turn_a_library_down_and_leave_the_rest_as_it_is() -> None:
     times = {CUBLAS: [100.0] * 9, CUBLASLT: [70.0] * 9, kernel(): [80.0] * 9}
     answer = choose([Race("h", PROTOCOL_HOT, tuple(race("h", times)))])

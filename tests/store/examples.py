@@ -35,6 +35,20 @@ def kernel(block_n: int = 128, group: int = 8) -> Contender:
     return Contender("kernel", config(block_n, group))
 
 
+def dependent(block_n: int = 128) -> Contender:
+    """The same launched dependently."""
+    plain = config(block_n)
+    knobs = replace(plain.knobs, dependent_launch=True)
+    return Contender("kernel", replace(plain, knobs=knobs))
+
+
+def splitting(block_n: int = 128) -> Contender:
+    """A kernel whose thread blocks share out K."""
+    plain = config(block_n)
+    variant = replace(plain.variant, reduction="workspace")
+    return Contender("kernel", KernelConfig(variant, replace(plain.knobs, split_k=2)))
+
+
 def measurement(**changes: Any) -> Measurement:
     """A successful screening of one config."""
     row = Measurement(

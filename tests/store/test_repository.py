@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from math import inf, nan
+from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, insert, select, text
@@ -17,14 +18,18 @@ from tests.store.examples import (
     PROBLEM,
     TOOLCHAIN,
     config,
+    dependent,
     kernel,
     measurement,
     outcome,
     race,
+    splitting,
 )
+from tuner.config import KernelConfig
 from tuner.errors import StoreError
 from tuner.hardware import DeviceIdentity
 from tuner.shape import MAX_EXTENT, GemmShape, Problem
+from tuner.store.best_answers import best_answers
 from tuner.store.engine import locate
 from tuner.store.repository import Repository, StoredDevice
 from tuner.store.rows import measurement_row
@@ -230,7 +235,8 @@ def test_the_database_itself_refuses_an_ok_row_without_a_time(
 
 
 def test_derived_columns_are_filled_in(store: Repository, database_url: str) -> None:
-    store.add([measurement(), measurement(contender=CUBLASLT), measurement(contender=CUBLAS)])
+    contenders = (kernel(), CUBLASLT, CUBLAS, dependent(), splitting())
+    store.add([measurement(contender=contender) for contender in contenders])
     engine = create_engine(locate(database_url).url)
     columns = (measurements.c.numerics, measurements.c.median_us, measurements.c.sample_count)
     with engine.connect() as connection:
@@ -241,8 +247,10 @@ def test_derived_columns_are_filled_in(store: Repository, database_url: str) -> 
         ("invariant", 166.5, 3),
         ("deterministic", 166.5, 3),
         ("deterministic", 166.5, 3),
+        ("invariant", 166.5, 3),
+        ("deterministic", 166.5, 3),
     ]
-    assert len(set(hashes)) == 3
+    assert len(set(hashes)) == 5
 
 
 def test_rows_of_a_later_version_stay_stored_and_are_left_out(
@@ -386,6 +394,38 @@ def test_the_best_config_is_found_among_raced_ones(store: Repository) -> None:
     assert best.config == config(256)
     assert best.speedup == pytest.approx(1.25)
     assert (best.problem, best.device_name, best.source) == (PROBLEM, "NVIDIA H200", "measured")
+
+
+def test_the_best_plain_and_the_best_invariant_config_can_be_asked_for(store: Repository) -> None:
+    times = {splitting(): 6.0, dependent(): 7.0, kernel(256): 8.0, kernel(64): 9.0, CUBLAS: 10.0}
+    rounds = {contender: [us] * 9 for contender, us in times.items()}
+    store.add([*race("h", rounds), *race("c", rounds, PROTOCOL_COOL)])
+
+    def best(**asked: Any) -> KernelConfig | None:
+        answer = store.best(PROBLEM, DEVICE_KEY, **asked)
+        return answer.config if answer else None
+
+    assert best() == best(plain=True) == splitting().config
+    assert best(numerics="invariant") == dependent().config
+    assert best(numerics="invariant", plain=True) == config(256)
+    assert best(protocol=PROTOCOL_HOT, numerics="invariant", plain=True) == config(256)
+
+
+def test_every_best_plain_answer_is_read_in_one_go(store: Repository) -> None:
+    other = Problem(GemmShape(4096, 2112, 64), 132)
+    times = {dependent(): [150.0] * 9, kernel(64): [160.0] * 9, CUBLAS: [200.0] * 9}
+    store.add([*race("h", times), *race("c", times, PROTOCOL_COOL)])
+    store.add(race("o", {dependent(): [150.0] * 9, CUBLAS: [200.0] * 9}, problem=other))
+    with store.transaction(writes=False) as connection:
+        every = {best.problem: best.config for best, _ in best_answers(connection, DEVICE_KEY)}
+        plain = list(best_answers(connection, DEVICE_KEY, plain=True))
+    assert every == {PROBLEM: dependent().config, other: dependent().config}
+    ((best, under),) = plain
+    assert (best.problem, best.config) == (PROBLEM, config(64))
+    assert {name: one.config for name, one in under.items()} == {
+        PROTOCOL_HOT: config(64),
+        PROTOCOL_COOL: config(64),
+    }
 
 
 def test_a_better_result_wins_whether_it_was_stored_first_or_last(store: Repository) -> None:

@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -16,10 +17,12 @@ from tests.store.examples import (
     NOON,
     PROBLEM,
     TOOLCHAIN,
+    dependent,
     kernel,
     measurement,
     outcome,
     race,
+    splitting,
 )
 from tuner.errors import StoreError
 from tuner.hardware import DeviceIdentity
@@ -33,7 +36,7 @@ from tuner.store.output import OutputError
 from tuner.store.repository import Repository
 from tuner.store.retention import prune
 from tuner.store.transfer import stored_hash
-from tuner.trial import PROTOCOL_HEAT, Measurement, Toolchain, TrialState
+from tuner.trial import PROTOCOL_HEAT, Contender, Measurement, Toolchain, TrialState
 
 OLD = NOON - timedelta(days=100)
 CUTOFF = NOON - timedelta(days=90)
@@ -82,6 +85,22 @@ def test_races_of_an_older_kernel_go_once_a_newer_one_answers(store: Repository)
     assert prune(store, CUTOFF).races == 2
     assert store.best(PROBLEM, DEVICE_KEY) == before
     assert {r.toolchain for r in stored(store)} == {TOOLCHAIN}
+
+
+@pytest.mark.parametrize(
+    ("contender", "asked"),
+    [(dependent(), {"plain": True}), (splitting(), {"numerics": "invariant"})],
+)
+def test_races_of_an_older_kernel_stay_while_only_they_answer_a_demand(
+    store: Repository, contender: Contender, asked: dict[str, Any]
+) -> None:
+    store.add(won("old", measured_at=OLD, toolchain=OLDER_KERNEL))
+    store.add(race("new", {CUBLAS: [200.0] * 8, contender: [140.0] * 8}))
+    before = store.best(PROBLEM, DEVICE_KEY, **asked)
+    assert prune(store, CUTOFF).races == 0
+    assert store.best(PROBLEM, DEVICE_KEY, **asked) == before is not None
+    store.add(won("newer"))
+    assert prune(store, CUTOFF).races == 2
 
 
 def test_replayed_races_go_once_a_real_card_answers(store: Repository) -> None:

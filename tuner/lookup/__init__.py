@@ -3,7 +3,7 @@
 from tuner.lookup.answer import Answer, Library, Match, Timing
 from tuner.lookup.choose import COUNTED_PROTOCOLS, choose
 from tuner.lookup.miss import Miss, MissState, nothing_stored, why_none
-from tuner.lookup.numerics import numerics_of
+from tuner.lookup.numerics import Numerics, numerics_of
 from tuner.lookup.race import Race
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Match",
     "Miss",
     "MissState",
+    "Numerics",
     "Race",
     "Timing",
     "choose",

@@ -10,7 +10,7 @@ from statistics import median
 from tuner.config import KernelConfig
 from tuner.lookup.answer import Answer, Library, Match, Timing, Use
 from tuner.lookup.intervals import median_interval
-from tuner.lookup.numerics import numerics_of
+from tuner.lookup.numerics import Numerics, numerics_of
 from tuner.lookup.race import Candidate, Evidence, Race, candidates
 from tuner.trial import PROTOCOL_COOL, PROTOCOL_HOT, Contender, Source, Toolchain
 
@@ -28,6 +28,9 @@ def choose(
     protocol: str | None = None,
     current: Toolchain | None = None,
     current_driver: str | None = None,
+    *,
+    plain: bool = False,
+    numerics: Numerics | None = None,
 ) -> Answer | None:
     """The best config that `races` of one problem on one device show; None if they show none.
 
@@ -35,18 +38,30 @@ def choose(
     cool among the configs that lose to cuBLAS in neither or, where all lose in one, among all.
     Rows of a real device come before replayed ones, then those made with `current`, then the
     newest toolchain; what differs from `current` or `current_driver` is marked stale.
+    plain: only configs without dependent launch. numerics: only configs that promise as much; an
+    `invariant` answer recommends no library either.
     """
     choices = ((protocol,),) if protocol is not None else DEFAULT_PROTOCOLS
     for group in _by_preference(races, current):
         for protocols in choices:
             used = _of_driver(group, protocols, current_driver)
-            found = candidates(used, protocols)
+            found = [
+                c for c in candidates(used, protocols) if _admitted(c.contender, plain, numerics)
+            ]
             if any(c.contender.config is not None for c in found):
                 stale = (current is not None and group[0].toolchain != current) or (
                     current_driver is not None and any(r.driver != current_driver for r in used)
                 )
-                return _answer(found, used, stale)
+                return _answer(found, used, stale).promising(numerics)
     return None
+
+
+def _admitted(contender: Contender, plain: bool, numerics: Numerics | None) -> bool:
+    """Whether a config is one that was asked for; libraries compete all the same."""
+    if contender.config is None:
+        return True
+    launched = not (plain and contender.config.knobs.dependent_launch)
+    return launched and (numerics != "invariant" or numerics_of(contender) == "invariant")
 
 
 def _by_preference(races: Sequence[Race], current: Toolchain | None) -> list[list[Race]]:

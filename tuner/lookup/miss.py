@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from tuner.lookup.numerics import Numerics
 from tuner.shape import GemmShape, Problem
 from tuner.trial import ShapeOutcome, ShapeState
 
@@ -19,11 +20,18 @@ class Miss:
     counts: Mapping[str, int] | None = None
 
 
-def why_none(problem: Problem, device: str, outcome: ShapeOutcome | None) -> Miss:
+def why_none(
+    problem: Problem,
+    device: str,
+    outcome: ShapeOutcome | None,
+    *,
+    plain: bool = False,
+    numerics: Numerics | None = None,
+) -> Miss:
     """What the latest tuning of `problem`, if there was one, says of an answer that is missing.
 
     A problem too large for the device is `unsupported`, as is a shape the kernel cannot run.
-    device: how to call it in the sentence.
+    device: how to call it in the sentence. plain, numerics: what `choose` was asked for.
     """
     if reason := problem.shape.unsupported_reason():
         return Miss("unsupported", reason)
@@ -36,6 +44,10 @@ def why_none(problem: Problem, device: str, outcome: ShapeOutcome | None) -> Mis
             ended = ", ".join(f"{n} {s}" for s, n in sorted(counts.items())) or "none tried"
             detail = f"{where} was tuned and no config is fit to serve: {ended}."
             return Miss("no_valid_config", detail, counts)
+        case ShapeOutcome(state=ShapeState.TUNED) if plain or numerics == "invariant":
+            asked = ["invariant"] * (numerics == "invariant") + ["launched plainly"] * plain
+            detail = f"{where} was tuned and no config that was raced is {' and '.join(asked)}."
+            return Miss("no_valid_config", f"{detail} Ask without that.")
     return Miss("never_tuned", f"{where} has no stored config. Tune it with `tuner run`.")
 
 

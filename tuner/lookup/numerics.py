@@ -10,7 +10,9 @@ Numerics = Literal["invariant", "deterministic"]
 def numerics_of(contender: Contender) -> Numerics:
     """`invariant` if the bits of an output row do not depend on M, else `deterministic`.
 
-    Our kernel adds the whole of K in one order whatever the tile; a library may change its
-    algorithm, and with it that order, from one M to the next.
+    Our kernel adds the whole of K in one order whatever the tile, unless it splits K: how many
+    shares pay depends on the tiles, and so on M. A library may change its algorithm, and with it
+    that order, from one M to the next.
     """
-    return "invariant" if contender.name == "kernel" else "deterministic"
+    whole = contender.config is not None and contender.config.knobs.split_k == 1
+    return "invariant" if whole else "deterministic"

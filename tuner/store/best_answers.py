@@ -16,18 +16,20 @@ ASKED_ALONE = (PROTOCOL_HOT, PROTOCOL_COOL)
 
 
 def best_answers(
-    connection: Connection, device_key: str
+    connection: Connection, device_key: str, *, plain: bool = False
 ) -> Iterator[tuple[Answer, Mapping[str, Answer]]]:
     """By problem, the best answer and what is best under each single protocol.
 
+    plain: among configs without dependent launch; a problem that has none is left out.
     A config that no sm_90 device can run is no answer, whatever a row says of its speed.
     """
     for rows in raced_problems(connection, device_key):
         races = races_of(rows)
-        best = choose(races)
+        best = choose(races, plain=plain)
         if best is None or not _runs(best):
             continue
-        under = {name: one for name in ASKED_ALONE if (one := choose(races, name)) and _runs(one)}
+        alone = {name: choose(races, name, plain=plain) for name in ASKED_ALONE}
+        under = {name: one for name, one in alone.items() if one and _runs(one)}
         yield best, under
 
 

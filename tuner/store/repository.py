@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from tuner import __version__
 from tuner.hardware import DeviceIdentity
-from tuner.lookup import COUNTED_PROTOCOLS, Answer, Race, choose
+from tuner.lookup import COUNTED_PROTOCOLS, Answer, Numerics, Race, choose
 from tuner.shape import Problem
 from tuner.store import queries
 from tuner.store.faults import store_error
@@ -134,12 +134,15 @@ class Repository:
         protocol: str | None = None,
         current: Toolchain | None = None,
         current_driver: str | None = None,
+        *,
+        plain: bool = False,
+        numerics: Numerics | None = None,
     ) -> Answer | None:
         """The best config of one problem by the rules of `tuner.lookup.choose`, or None."""
         # Heats, which are most of what is raced, need not be read.
         protocols = COUNTED_PROTOCOLS if protocol is None else [protocol]
         races = self._races(problem, device_key, protocols)
-        return choose(races, protocol, current, current_driver)
+        return choose(races, protocol, current, current_driver, plain=plain, numerics=numerics)
 
     def outcome(
         self, problem: Problem, device_key: str, toolchain: Toolchain, source: Source

@@ -4,14 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import groupby
+from itertools import groupby, product
 from typing import Any
 
 from sqlalchemy import Connection, Table, and_, delete, func, or_, select, text
 from sqlalchemy.exc import DBAPIError
 
 from tuner.errors import StoreError
-from tuner.lookup import choose
+from tuner.lookup import Numerics, choose
 from tuner.lookup.snapshot import InvalidSnapshot
 from tuner.store.generation_rows import snapshot_of
 from tuner.store.repository import Repository
@@ -53,9 +53,10 @@ class _TakenBack(Exception):
 def prune(repository: Repository, before: datetime, dry_run: bool = False) -> Pruned:
     """Remove rows measured before an instant unless something rests on them, in one transaction.
 
-    What stays: every failure; the races from which a problem is answered today, by default or
-    under one protocol; the races of every stored generation; the latest outcome of a problem for
-    each kernel, compiler, source and state; records of imports; and the newest row of each table.
+    What stays: every failure; the races from which a problem is answered today, whatever protocol,
+    numerics and kind of launch are asked for; the races of every stored generation; the latest
+    outcome of a problem for each kernel, compiler, source and state; records of imports; and the
+    newest row of each table.
     A dry run does the same and takes it back. Raises: StoreError.
     """
     done: Pruned | None = None
@@ -122,7 +123,12 @@ def _surplus_races(connection: Connection, before: datetime) -> Iterator[int]:
 def _answering(rows: Sequence[Measurement]) -> set[Group]:
     races = races_of(rows)
     protocols = [None, *sorted({race.protocol for race in races})]
-    answers = [answer for p in protocols if (answer := choose(races, p))]
+    promises: tuple[Numerics | None, ...] = (None, "invariant")
+    answers = [
+        answer
+        for protocol, plain, numerics in product(protocols, (False, True), promises)
+        if (answer := choose(races, protocol, plain=plain, numerics=numerics))
+    ]
     return {(answer.source == "replay", answer.toolchain) for answer in answers}
 
 
