@@ -2,8 +2,8 @@
 
 Minimises, over the recorded hot races, how far modelled times scatter around measured ones among
 the fast configs, and how slow the configs are that the model ranks first. Prints the constants for
-`tuner/search/seeds.py`, and for each shape the regret of the model's first 8 and 16 configs: with
-all shapes fitted, with the constants in use, and with that shape left out of the fit.
+`tuner/lookup/cost_model.py`, and for each shape the regret of the model's first 8 and 16 configs:
+with all shapes fitted, with the constants in use, and with that shape left out of the fit.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from statistics import fmean, median
 
 from tuner.config import KernelConfig
 from tuner.device.replay import Recording
-from tuner.search.seeds import H200, CostModel, estimate_us
+from tuner.lookup.cost_model import H200, CostModel, estimate_us
 from tuner.shape import Problem
 from tuner.trial import PROTOCOL_HOT
 

@@ -8,14 +8,13 @@ from hypothesis import strategies as st
 
 from tuner.config import KernelConfig, KernelVariant
 from tuner.legality import faults
+from tuner.lookup.launches import resident_sms, sms_choices
 from tuner.search.space import (
     article_config,
     knob_menu,
     knob_neighbours,
     menu,
-    resident_sms,
     sample,
-    sms_choices,
     trusted_config,
 )
 from tuner.shape import GemmShape, Problem

@@ -10,20 +10,24 @@ from dataclasses import replace
 from itertools import product
 from random import Random
 
-from tuner.config import PROMOTIONS, KernelConfig, KernelVariant, LaunchKnobs, Store
+from tuner.config import PROMOTIONS, KernelConfig, KernelVariant, LaunchKnobs
 from tuner.hardware import L2_LINE_BYTES
 from tuner.legality import (
     MAX_SPLIT_CONSUMERS,
-    MAX_SPLIT_K,
     MAX_STAGES,
     faults,
-    output_pitch,
     uneven,
     variant_faults,
 )
+from tuner.lookup.launches import (
+    default_knobs,
+    sms_choices,
+    split_choices,
+    store_for,
+)
 from tuner.search.families import FAMILIES, FOURS, PAIRS, TWO_CONSUMERS, WIDE, Family
-from tuner.shape import ELEMENT_BYTES, TMA_ROW_MULTIPLE, Problem
-from tuner.tiling import k_steps, round_up, tile_grid, tiling_of, wgmma_extents
+from tuner.shape import ELEMENT_BYTES, Problem
+from tuner.tiling import round_up, tile_grid, tiling_of, wgmma_extents
 
 # The thresholds that follow are guesses, set to leave several hundred variants of a menu and fitted
 # on nothing: recordings are drawn from the menu, so they cannot tell what lies beyond it.
@@ -43,8 +47,6 @@ MIN_SPLIT_USE = 0.75
 """Multiprocessor turns that splitting K must fill, or the tile is not worth it."""
 MAX_FITTING = 2
 """Widths that a family gets for the sake of one problem."""
-SHARE_STEPS = 4
-"""Steps of the ring that a share of K has at least."""
 LARGE_TILE = 128
 """Accumulators per thread from which a second register split is offered."""
 
@@ -96,60 +98,6 @@ def trusted_config(problem: Problem) -> KernelConfig:
     """The plain configuration that a device checks against higher precision, then trusts."""
     variant = KernelVariant(128, 128, stages=4, store=store_for(problem))
     return KernelConfig(variant, default_knobs(problem, variant))
-
-
-def store_for(problem: Problem) -> Store:
-    """A TMA store wherever the output's pitch allows one."""
-    return "direct" if output_pitch(problem) % TMA_ROW_MULTIPLE else "tma"
-
-
-def resident_sms(sms: int, cluster_size: int) -> int:
-    """Thread blocks that run at once, as far as it is known without asking a device.
-
-    Clusters of four strand multiprocessors: an H200 was seen to hold 30 of the 33 that its count
-    suggests. For other parts and other sizes the same share is a guess.
-    """
-    usable = sms * 10 // 11 if cluster_size > 2 else sms
-    return max(usable // cluster_size, 1) * cluster_size
-
-
-def default_knobs(problem: Problem, variant: KernelVariant) -> LaunchKnobs:
-    """The knobs a variant is first measured with; K is split as far as it can be."""
-    sms = resident_sms(problem.sms, variant.cluster_size)
-    split_k, split_tail = next(iter(split_choices(problem, variant)), (1, False))
-    return LaunchKnobs(num_sms=sms, split_k=split_k, split_tail=split_tail)
-
-
-def split_choices(problem: Problem, variant: KernelVariant) -> list[tuple[int, bool]]:
-    """(split_k, split_tail) worth trying; none where splitting K cannot pay.
-
-    Tiles that leave half of the multiprocessors idle, all of them or in their last wave, are shared
-    out among those; a share has SHARE_STEPS steps at least, or it is not worth its exchange.
-    """
-    if variant.reduction == "none":
-        return [(1, False)]
-    clusters = resident_sms(problem.sms, variant.cluster_size) // variant.cluster_size
-    tiles_m, tiles_n = tile_grid(problem, variant)
-    positions = tiles_m * tiles_n // variant.cluster_size
-    deepest = min(k_steps(problem.shape.k, variant) // SHARE_STEPS, MAX_SPLIT_K)
-    tail = positions > clusters
-    most = min(clusters // (positions % clusters or clusters), deepest)
-    fewer = (most, most * 3 // 4, most // 2)
-    return [(split, tail) for split in dict.fromkeys(fewer) if split >= 2]
-
-
-def sms_choices(problem: Problem, variant: KernelVariant) -> list[int]:
-    """All resident blocks, 128, and the fewest that finish in as many waves."""
-    size = variant.cluster_size
-    full = resident_sms(problem.sms, size)
-    if variant.reduction != "none":
-        return [full]  # splitting K is what keeps them all at work
-    tiles_m, tiles_n = tile_grid(problem, variant)
-    clusters = tiles_m * tiles_n // size
-    waves = -(-clusters // (full // size))
-    fewest = -(-clusters // waves) * size
-    choices = (full, 128 // size * size, fewest, problem.sms // size * size)
-    return list(dict.fromkeys(c for c in choices if size <= c <= problem.sms))
 
 
 def knob_menu(problem: Problem, variant: KernelVariant) -> list[LaunchKnobs]:
