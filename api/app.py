@@ -7,18 +7,20 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from tuner import __version__
-from tuner.api import problem_details
+from tuner.api import loop, problem_details
 from tuner.api.reader import StoreHandle
 from tuner.api.routes import best_config, devices, health, shapes
 from tuner.settings import Settings
 from tuner.trial import Toolchain
 
 
-def create_app(database_url: str, toolchain: Toolchain | None = None) -> FastAPI:
+def create_app(
+    database_url: str, toolchain: Toolchain | None = None, api_token: str | None = None
+) -> FastAPI:
     """The service over the store at `database_url`.
 
     toolchain: the current one, against which answers are marked stale; None leaves that to the
-        caller of the service.
+        caller of the service. api_token: what `POST /runs` asks for; None refuses them all.
     """
     app = FastAPI(
         title="gemm-tuner",
@@ -32,6 +34,7 @@ def create_app(database_url: str, toolchain: Toolchain | None = None) -> FastAPI
     problem_details.install(app)
     for noun in (best_config, shapes, devices, health):
         app.include_router(noun.router)
+    loop.include(app, api_token)
     return app
 
 
@@ -44,4 +47,5 @@ async def close_at_the_end(app: FastAPI) -> AsyncIterator[None]:
 
 def from_environment() -> FastAPI:
     """The service over the store that the environment names, for servers that take a factory."""
-    return create_app(Settings.from_environment(os.environ).database_url)
+    settings = Settings.from_environment(os.environ)
+    return create_app(settings.database_url, api_token=settings.api_token)

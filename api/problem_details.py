@@ -117,16 +117,21 @@ def install(app: FastAPI) -> None:
 
 
 def _invalid_field(error: Mapping[str, Any]) -> InvalidField:
-    name = str(error["loc"][-1])
+    # The first part says where it was: in the query, the path or the body.
+    name = ".".join(str(part) for part in error["loc"][1:])
     context: Mapping[str, Any] = error.get("ctx") or {}
     match error["type"]:
+        case "missing" if name not in ("m", "n", "k"):
+            return InvalidField(field=name, allowed="given", message=f"{name} is missing.")
         case "missing":
-            # Only the extents of the shape have no default.
             message = f"{name} is missing; give {EXTENT_RANGE}."
             return InvalidField(field=name, allowed=EXTENT_RANGE, message=message)
         case "extra_forbidden":
             message = f"There is no parameter {shown(name)}; /docs lists them."
             return InvalidField(field=name[:SHOWN_CHARACTERS], allowed="absent", message=message)
+        case "json_invalid" | "model_attributes_type":
+            message = "The body must be a JSON object; /docs describes it."
+            return InvalidField(field="body", allowed="a JSON object", message=message)
     allowed = str(context.get("allowed") or context.get("expected") or error["msg"])
     given = shown(str(error["input"]))
     message = f"{name} must be {allowed}; {given} is not."

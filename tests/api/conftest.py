@@ -99,9 +99,10 @@ def database(filled_database: Path, tmp_path: Path) -> Path:
 
 
 @contextmanager
-def serving(url: str) -> Iterator[TestClient]:
+def serving(url: str, api_token: str | None = None) -> Iterator[TestClient]:
     """A client that turns an exception of the service into its 500, as a server does."""
-    with TestClient(create_app(url), raise_server_exceptions=False) as client:
+    app = create_app(url, api_token=api_token)
+    with TestClient(app, raise_server_exceptions=False) as client:
         yield client
 
 
