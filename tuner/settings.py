@@ -11,7 +11,7 @@ class Settings:
 
     database_url: TUNER_DATABASE_URL, default a SQLite file in the user's data directory.
     cache_dir: TUNER_CACHE_DIR, default the user's cache directory; holds cubins.
-    api_token: TUNER_API_TOKEN; no route needs it yet.
+    api_token: TUNER_API_TOKEN; `POST /runs` asks for it, and takes nothing where it is None.
     """
 
     database_url: str
