@@ -8,6 +8,7 @@ as measurements arrive, a look-up with what was measured nearby.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tuner.config import SLAB_K, KernelConfig, KernelVariant
 from tuner.shape import ELEMENT_BYTES, Problem
@@ -56,9 +57,8 @@ def estimate_us(problem: Problem, config: KernelConfig, model: CostModel = H200)
     # Rounds of tiles, or of shares of a tile, that the busiest multiprocessor runs.
     rounds, split_rounds = -(-tiling.whole // clusters), -(-shares // clusters)
 
-    mainloop = k_steps(problem.shape.k, v) * _step_cycles(v, model)
-    stored = v.block_m * v.block_n * ELEMENT_BYTES
-    epilogue = model.epilogue_cycles + stored / model.store_bytes_per_cycle
+    step, epilogue = tile_cycles(v, model)
+    mainloop = k_steps(problem.shape.k, v) * step
     if v.schedule == "pingpong":  # one group multiplies while the other stores
         hidden = max(mainloop, (mainloop + epilogue) * model.overlap)
         compute = rounds * hidden + epilogue * (rounds > 0)
@@ -75,6 +75,13 @@ def estimate_us(problem: Problem, config: KernelConfig, model: CostModel = H200)
     memory_us = max(memory_us, problem.shape.operand_bytes / drawn)
     launch_us = model.launch_us - model.dependent_us * config.knobs.dependent_launch
     return launch_us + max(compute / model.clock_mhz, memory_us) + 0.1 * memory_us
+
+
+@lru_cache(maxsize=16_384)
+def tile_cycles(v: KernelVariant, model: CostModel = H200) -> tuple[float, float]:
+    """Cycles of one step along K, and of storing the tile, on one multiprocessor."""
+    stored = v.block_m * v.block_n * ELEMENT_BYTES
+    return _step_cycles(v, model), model.epilogue_cycles + stored / model.store_bytes_per_cycle
 
 
 def _step_cycles(v: KernelVariant, model: CostModel) -> float:

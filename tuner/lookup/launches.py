@@ -49,15 +49,21 @@ def split_choices(problem: Problem, variant: KernelVariant) -> list[tuple[int, b
     return [(split, tail) for split in dict.fromkeys(fewer) if split >= 2]
 
 
+def fewest_sms(problem: Problem, variant: KernelVariant) -> int:
+    """Thread blocks that finish in as many waves as all resident ones; whole clusters."""
+    size = variant.cluster_size
+    tiles_m, tiles_n = tile_grid(problem, variant)
+    clusters = tiles_m * tiles_n // size
+    waves = -(-clusters // (resident_sms(problem.sms, size) // size))
+    return -(-clusters // waves) * size
+
+
 def sms_choices(problem: Problem, variant: KernelVariant) -> list[int]:
     """All resident blocks, 128, and the fewest that finish in as many waves."""
     size = variant.cluster_size
     full = resident_sms(problem.sms, size)
     if variant.reduction != "none":
         return [full]  # splitting K is what keeps them all at work
-    tiles_m, tiles_n = tile_grid(problem, variant)
-    clusters = tiles_m * tiles_n // size
-    waves = -(-clusters // (full // size))
-    fewest = -(-clusters // waves) * size
+    fewest = fewest_sms(problem, variant)
     choices = (full, 128 // size * size, fewest, problem.sms // size * size)
     return list(dict.fromkeys(c for c in choices if size <= c <= problem.sms))
