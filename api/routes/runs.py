@@ -17,7 +17,8 @@ from tuner.api.problem_details import ApiError, documented, shown
 from tuner.api.reader import RepositoryDep, choose_device
 from tuner.api.schemas import Shape
 from tuner.shape import MAX_EXTENT, GemmShape, Problem
-from tuner.store.jobs import Job, Jobs
+from tuner.store.job_rows import Job
+from tuner.store.jobs import Jobs
 
 router = APIRouter(tags=["tuning"])
 MOST_SHAPES = 1000

@@ -10,7 +10,8 @@ from sqlalchemy import text
 from tests.store.examples import DEVICE_KEY, PROBLEM, TOOLCHAIN, outcome
 from tests.store.test_leases import process_that_ended, shift
 from tuner.shape import GemmShape, Problem
-from tuner.store.jobs import Claimed, Job, Jobs
+from tuner.store.job_rows import Job
+from tuner.store.jobs import Claimed, Jobs
 from tuner.store.leases import Leases
 from tuner.store.misses import Misses, Tally, most_promising
 from tuner.store.owners import Owner

@@ -6,50 +6,34 @@ its owner's lease lasts, so that the job of a worker that died is free when the 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, exists, or_, select, update
+from sqlalchemy import (
+    Connection,
+    Select,
+    and_,
+    case,
+    func,
+    or_,
+    select,
+    update,
+)
 
 from tuner.shape import Problem
+from tuner.store.job_rows import QUEUED, RUNNING, Job, is_held, job_of, with_life, worker_shown
 from tuner.store.leases import Lease, Leases, database_time, lease_key
 from tuner.store.misses import FAILED, is_untried, most_promising
 from tuner.store.owners import Owner
 from tuner.store.repository import Repository
 from tuner.store.rows import problem_of, problem_row
-from tuner.store.tables import PROBLEM, jobs, leases
+from tuner.store.tables import jobs
 from tuner.trial import Source, Toolchain
 
 MOST_CLAIMS = 3
 """Workers that may leave a job unfinished before it is given up."""
 CANDIDATES = 16
 """Misses that a worker tries to claim at a time; other workers have the first ones."""
-
-Origin = Literal["asked", "miss"]
-QUEUED, RUNNING = "queued", "running"
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One problem to tune on one device.
-
-    state: `queued`, `running`, `failed` (given up) or, once tuned, how the tuning ended; `detail`
-    says why where that is not `tuned`. worker: who has it, or had it last.
-    """
-
-    id: int
-    run_id: str
-    origin: Origin
-    problem: Problem
-    device_key: str
-    state: str
-    detail: str
-    worker: str | None
-    claims: int
-    asked_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +92,15 @@ class Jobs:
                 .limit(limit)
             )
         )
+
+    def counts(self) -> tuple[int, int]:
+        """How many jobs are running, and how many wait."""
+        with self._repository.transaction(writes=False) as connection:
+            held = and_(jobs.c.state == RUNNING, is_held(connection))
+            running = func.coalesce(func.sum(case((held, 1), else_=0)), 0)
+            query = select(running, func.count()).where(jobs.c.ended_at.is_(None))
+            busy, unended = connection.execute(query).one()
+            return int(busy), int(unended) - int(busy)
 
     def claim(
         self, mine: Leases, device_key: str, toolchain: Toolchain, source: Source
@@ -189,26 +182,18 @@ class Jobs:
 
     def _all(self, narrowed: Any) -> list[Job]:
         with self._repository.transaction(writes=False) as connection:
-            found = connection.execute(narrowed(_with_life(connection))).mappings()
-            return [_job(dict(row)) for row in found]
+            found = connection.execute(narrowed(with_life(connection))).mappings()
+            return [job_of(dict(row)) for row in found]
 
 
 def _free(connection: Connection, device_key: str, dead: Sequence[str]) -> Select[Any]:
     """Jobs of a device that are queued, or were left by a worker that ended."""
-    held = _held(connection, dead)
+    held = is_held(connection, dead)
     return select(jobs).where(
         jobs.c.device_key == device_key,
         jobs.c.ended_at.is_(None),
         or_(jobs.c.state == QUEUED, ~held),
     )
-
-
-def _held(connection: Connection, dead: Sequence[str] = ()) -> ColumnElement[bool]:
-    """A row of `jobs` whose owner has the lease of its problem and is not among `dead`."""
-    same = and_(*(leases.c[name] == jobs.c[name] for name in PROBLEM))
-    lasts = leases.c.expires_at > database_time(connection)
-    lives = leases.c.owner.not_in(dead)
-    return exists().where(same, leases.c.owner == jobs.c.owner, lasts, lives)
 
 
 def _dead_owners(connection: Connection, device_key: str) -> list[str]:
@@ -224,7 +209,7 @@ def _start(connection: Connection, job_id: int, owner: str) -> None:
     started = {
         "state": RUNNING,
         "owner": owner,
-        "worker": _shown(owner),
+        "worker": worker_shown(owner),
         "claims": jobs.c.claims + 1,
         "started_at": database_time(connection),
         "detail": "",
@@ -247,34 +232,5 @@ def _changed(connection: Connection, claimed: Claimed, **values: Any) -> bool:
 
 
 def _one(connection: Connection, job_id: int) -> Job:
-    query = _with_life(connection).where(jobs.c.id == job_id)
-    return _job(dict(connection.execute(query).mappings().one()))
-
-
-def _with_life(connection: Connection) -> Select[Any]:
-    return select(jobs, _held(connection).label("held"))
-
-
-def _job(row: Mapping[str, Any]) -> Job:
-    # One whose worker died waits for another, though nobody has written that down.
-    left = row["state"] == RUNNING and not row["held"]
-    return Job(
-        id=row["id"],
-        run_id=row["run_id"],
-        origin=row["origin"],
-        problem=problem_of(row),
-        device_key=row["device_key"],
-        state=QUEUED if left else row["state"],
-        detail=row["detail"],
-        worker=row["worker"],
-        claims=row["claims"],
-        asked_at=row["asked_at"],
-        started_at=row["started_at"],
-        ended_at=row["ended_at"],
-    )
-
-
-def _shown(owner: str) -> str:
-    """An owner as people read it: machine and process."""
-    known = Owner.parse(owner)
-    return f"{known.host}:{known.pid}" if known else owner
+    query = with_life(connection).where(jobs.c.id == job_id)
+    return job_of(dict(connection.execute(query).mappings().one()))
