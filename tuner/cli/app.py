@@ -25,6 +25,7 @@ EXTRAS = {
     "psycopg": "postgres",
     "fastapi": "api",
     "uvicorn": "api",
+    "jinja2": "api",
     "cuda": "worker",
     "cupy": "worker",
     "numpy": "worker",
