@@ -22,7 +22,8 @@ from tuner.device.attempts import Attempts
 from tuner.device.cuda.exclusive import exclusive
 from tuner.device.protocol import Entrant
 from tuner.legality import faults
-from tuner.search.space import knob_menu, menu, trusted_config
+from tuner.search.launches import knob_menu
+from tuner.search.space import menu, trusted_config
 from tuner.settings import Settings
 from tuner.shape import GemmShape, Problem
 from tuner.shape_files import read_shape_files

@@ -40,6 +40,7 @@ variants = st.builds(
     cluster_n=st.integers(0, 5),
     transposed_store=st.booleans(),
     store=st.sampled_from(["tma", "direct"]),
+    reduction=st.sampled_from(["none", "workspace"]),
 )
 
 
@@ -165,6 +166,16 @@ def test_steps_cover_k_and_no_step_lies_beyond_it(k: int, slabs: int) -> None:
 def test_a_configuration_survives_its_flat_form(variant: KernelVariant, sms: int) -> None:
     config = KernelConfig(variant, LaunchKnobs(num_sms=sms))
     assert KernelConfig.from_dict(config.to_dict()) == config
+    assert KernelConfig.from_dict(config.to_stored()) == config
+
+
+def test_a_config_that_uses_no_later_field_is_stored_as_before_there_were_any() -> None:
+    config = KernelConfig(ARTICLE, LaunchKnobs(num_sms=132))
+    later = {"reduction", "split_k", "split_tail", "dependent_launch"}
+    assert config.to_dict().keys() - config.to_stored().keys() == later
+    split = replace(config.knobs, split_k=4, dependent_launch=True)
+    stored = KernelConfig(replace(ARTICLE, reduction="workspace"), split).to_stored()
+    assert stored.keys() & later == later - {"split_tail"}
 
 
 @pytest.mark.parametrize(
@@ -190,3 +201,45 @@ def test_a_flat_form_that_is_off_is_refused_by_field(
 def test_a_flat_form_that_lacks_fields_names_them() -> None:
     with pytest.raises(InvalidConfig, match=r"lacks the fields .*'block_n'"):
         KernelConfig.from_dict({"block_m": 128})
+
+
+SPLITTING = KernelConfig(
+    KernelVariant(
+        128, 128, 5, reduction="workspace", producer_registers=40, consumer_registers=232
+    ),
+    LaunchKnobs(num_sms=132, split_k=4),
+)
+DEEP = Problem(GemmShape(512, 512, 32768), sms=132)
+
+
+@pytest.mark.parametrize(
+    ("problem", "knobs", "reason"),
+    [
+        (DEEP, {"split_k": 1}, "split_k must be 2 to 64 here, not 1"),
+        (DEEP, {"split_k": 65}, "split_k must be 2 to 64 here, not 65"),
+        (DEEP, {"num_sms": 3}, "split_k must be 2 to 3 here, not 4"),
+        (replace(DEEP, shape=GemmShape(512, 512, 192)), {}, "split_k must be 2 to 3 here, not 4"),
+        (DEEP, {"split_tail": True}, "split_tail needs full waves of tiles"),
+        (
+            replace(DEEP, shape=GemmShape(1536, 1408, 4096)),
+            {"split_tail": True, "num_sms": 66},
+            "split_tail needs full waves of tiles and a last one that is not full",
+        ),
+        (
+            replace(DEEP, shape=GemmShape(8192, 8192, 8192)),
+            {},
+            "partial tiles would take 1073741824 B; at most 67108864 B",
+        ),
+    ],
+)
+def test_k_is_split_only_as_the_problem_and_the_device_allow(
+    problem: Problem, knobs: dict[str, int], reason: str
+) -> None:
+    assert faults(SPLITTING, DEEP) == []
+    changed = replace(SPLITTING, knobs=replace(SPLITTING.knobs, **knobs))  # type: ignore[arg-type]
+    assert reason in " ".join(faults(changed, problem))
+
+
+def test_a_kernel_that_cannot_split_k_is_not_asked_to() -> None:
+    plain = KernelConfig(ARTICLE, LaunchKnobs(num_sms=132, split_k=2))
+    assert "this variant cannot split K" in " ".join(faults(plain, SQUARE))

@@ -22,7 +22,8 @@ from tuner.device.process import DeviceProcess
 from tuner.device.protocol import Entrant
 from tuner.errors import DeviceCrashed, DeviceTimeout
 from tuner.legality import faults
-from tuner.search.space import knob_menu, trusted_config
+from tuner.search.launches import knob_menu
+from tuner.search.space import trusted_config
 from tuner.shape import GemmShape, Problem
 from tuner.trial import PROTOCOL_HOT, Contender, Cubin, TrialState, paired_ratio
 

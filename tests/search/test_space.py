@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from tuner.config import KernelConfig, KernelVariant
 from tuner.legality import faults
 from tuner.lookup.launches import resident_sms, sms_choices
+from tuner.search.launches import knob_menu, knob_neighbours
 from tuner.search.space import (
     article_config,
-    knob_menu,
-    knob_neighbours,
     menu,
     sample,
     trusted_config,

@@ -20,9 +20,11 @@ from tuner.shape import Problem
 OWN_FAULT = 0.5
 """Share of a winner's deviation, from what is usual around the problem, that is put down to the
 config; the rest is put down to the shape it won on."""
+FADING = 3.0
+"""Doublings over which that share falls by a factor of e."""
 PER_DOUBLING = 0.01
 UNPROVEN = 0.08
-CLOSE = 1.0
+CLOSE = 0.5
 """Doublings within which a winner is not second-guessed with configs that won nowhere."""
 
 Near = tuple[float, Lesson]
@@ -60,7 +62,7 @@ def proposals(
             launched = adapted(config, lesson.problem, problem)
             if launched is None:
                 continue
-            fault = OWN_FAULT * (off - expected)
+            fault = OWN_FAULT * exp(-away / FADING) * (off - expected)
             log_us = log(estimate_us(problem, launched, model)) + here + fault
             proposal = Proposal(launched, log_us + PER_DOUBLING * away, log_us, lesson, away)
             known = found.get(launched)

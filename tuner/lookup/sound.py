@@ -8,6 +8,7 @@ multiprocessor shortest are modelled in full.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 
 from tuner.config import KernelConfig, KernelVariant, Reduction, Schedule, Store
 from tuner.legality import MAX_SPLIT_CONSUMERS, MAX_STAGES, variant_faults
@@ -34,6 +35,10 @@ _MODELLED = 4
 """Tiles that are modelled in full, with K whole and with K split."""
 
 
+_SMALL_TILE = 32
+"""Accumulators per thread up to which two slabs of K behind one barrier are proposed as well."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Costed:
     variant: KernelVariant
@@ -57,15 +62,19 @@ def sound_configs(problem: Problem, model: CostModel, split: bool = True) -> Ite
         k_split.append((tiles * (mainloop + costed.store_cycles), v))
     store = store_for(problem)
     for _, tile in sorted(k_whole)[:_MODELLED]:
-        for cluster in _CLUSTERS:
-            if variant := _deepest(tile, cluster, store, "none"):
+        for cluster, slabs in product(_CLUSTERS, _slabs(tile)):
+            if variant := _deepest(tile, cluster, slabs, store, "none"):
                 yield KernelConfig(variant, default_knobs(problem, variant))
     shared = [entry for entry in k_split if entry[1].consumers <= MAX_SPLIT_CONSUMERS]
     for _, tile in sorted(shared)[: _MODELLED * split]:
-        for cluster in _SPLIT_CLUSTERS:
-            variant = _deepest(tile, cluster, store, "workspace")
+        for cluster, slabs in product(_SPLIT_CLUSTERS, _slabs(tile)):
+            variant = _deepest(tile, cluster, slabs, store, "workspace")
             if variant and split_choices(problem, variant):
                 yield KernelConfig(variant, default_knobs(problem, variant))
+
+
+def _slabs(tile: KernelVariant) -> tuple[int, ...]:
+    return (2, 1) if tile.accumulators <= _SMALL_TILE else (1,)
 
 
 @cache
@@ -85,17 +94,22 @@ def _costed(model: CostModel) -> tuple[_Costed, ...]:
         for block_n in widths
         for transposed in (False, True)
     )
-    variants = (_deepest(tile, (1, 1), "tma", "none") for tile in tiles)
+    variants = (_deepest(tile, (1, 1), 1, "tma", "none") for tile in tiles)
     return tuple(_Costed(v, *tile_cycles(v, model)) for v in variants if v)
 
 
 @cache
 def _deepest(
-    tile: KernelVariant, cluster: tuple[int, int], store: Store, reduction: Reduction
+    tile: KernelVariant, cluster: tuple[int, int], slabs: int, store: Store, reduction: Reduction
 ) -> KernelVariant | None:
     """`tile` with the most stages that are legal; None if it is legal with none."""
     base = replace(
-        tile, cluster_m=cluster[0], cluster_n=cluster[1], store=store, reduction=reduction
+        tile,
+        slabs_per_stage=slabs,
+        cluster_m=cluster[0],
+        cluster_n=cluster[1],
+        store=store,
+        reduction=reduction,
     )
     rings = (replace(base, stages=stages) for stages in range(MAX_STAGES, 1, -1))
     return next((v for v in rings if not any(variant_faults(v))), None)

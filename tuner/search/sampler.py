@@ -17,9 +17,9 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from tuner.config import CHOICES, SWITCHES, KernelConfig, KernelVariant
+from tuner.search.launches import knob_neighbours
 from tuner.search.outlook import Outlook, nearest_lessons
 from tuner.search.seeds import seeds
-from tuner.search.space import knob_neighbours
 from tuner.shape import MAX_EXTENT, Problem
 from tuner.trial import Measurement, TrialState
 

@@ -1,4 +1,4 @@
-"""The legal candidates of one problem: which variants to compile, and how each may be launched.
+"""The legal candidates of one problem: which variants to compile.
 
 What is legal is decided in `tuner.legality` alone. This module says what is worth asking: tile
 families that Hopper's tensor cores run well, and for each tile a few rings, clusters and register
@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import product
 from random import Random
 
-from tuner.config import PROMOTIONS, KernelConfig, KernelVariant, LaunchKnobs
+from tuner.config import KernelConfig, KernelVariant, LaunchKnobs
 from tuner.hardware import L2_LINE_BYTES
 from tuner.legality import (
     MAX_SPLIT_CONSUMERS,
@@ -19,13 +19,9 @@ from tuner.legality import (
     uneven,
     variant_faults,
 )
-from tuner.lookup.launches import (
-    default_knobs,
-    sms_choices,
-    split_choices,
-    store_for,
-)
+from tuner.lookup.launches import default_knobs, split_choices, store_for
 from tuner.search.families import FAMILIES, FOURS, PAIRS, TWO_CONSUMERS, WIDE, Family
+from tuner.search.launches import knob_menu
 from tuner.shape import ELEMENT_BYTES, Problem
 from tuner.tiling import round_up, tile_grid, tiling_of, wgmma_extents
 
@@ -49,18 +45,6 @@ MAX_FITTING = 2
 """Widths that a family gets for the sake of one problem."""
 LARGE_TILE = 128
 """Accumulators per thread from which a second register split is offered."""
-
-RASTERS = (
-    *product(("along_m", "along_n"), (1, 2, 4, 8, 16)),
-    ("hilbert", 8),  # one entry: a space-filling curve has no group
-)
-EVICTIONS = (
-    ("normal", "normal"),
-    ("first", "normal"),
-    ("normal", "first"),
-    ("first", "last"),
-    ("last", "first"),
-)
 
 
 def menu(problem: Problem) -> list[KernelConfig]:
@@ -98,34 +82,6 @@ def trusted_config(problem: Problem) -> KernelConfig:
     """The plain configuration that a device checks against higher precision, then trusts."""
     variant = KernelVariant(128, 128, stages=4, store=store_for(problem))
     return KernelConfig(variant, default_knobs(problem, variant))
-
-
-def knob_menu(problem: Problem, variant: KernelVariant) -> list[LaunchKnobs]:
-    """Every launch of `variant` that the search may try."""
-    return [
-        LaunchKnobs(sms, raster, group, promotion, evict_a, evict_b, split_k, split_tail)  # type: ignore[arg-type]
-        for sms, (raster, group), promotion, (evict_a, evict_b), (split_k, split_tail) in product(
-            sms_choices(problem, variant),
-            RASTERS,
-            PROMOTIONS,
-            EVICTIONS,
-            split_choices(problem, variant),
-        )
-    ]
-
-
-def knob_neighbours(config: KernelConfig, problem: Problem) -> list[KernelConfig]:
-    """The same variant launched with one knob changed."""
-    variant, knobs = config.variant, config.knobs
-    changed = [
-        *(replace(knobs, num_sms=n) for n in sms_choices(problem, variant)),
-        *(replace(knobs, raster=r, group=g) for r, g in RASTERS),  # type: ignore[arg-type]
-        *(replace(knobs, promotion=p) for p in PROMOTIONS),
-        *(replace(knobs, evict_a=a, evict_b=b) for a, b in EVICTIONS),  # type: ignore[arg-type]
-        *(replace(knobs, split_k=s, split_tail=t) for s, t in split_choices(problem, variant)),
-    ]
-    configs = (KernelConfig(variant, k) for k in dict.fromkeys(changed) if k != knobs)
-    return [c for c in configs if not faults(c, problem)]
 
 
 def _variants(problem: Problem) -> Iterator[KernelVariant]:
