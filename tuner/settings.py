@@ -17,6 +17,8 @@ class Settings:
     database_url: str
     cache_dir: Path
     api_token: str | None = None
+    rate_limit: str | None = None
+    kernel_hash: str | None = None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
@@ -29,4 +31,6 @@ class Settings:
             database_url=environment.get("TUNER_DATABASE_URL") or f"sqlite:///{data / 'tuner.db'}",
             cache_dir=Path(cache) if cache else user_cache_path("gemm-tuner", appauthor=False),
             api_token=environment.get("TUNER_API_TOKEN") or None,
+            rate_limit=environment.get("TUNER_RATE_LIMIT") or None,
+            kernel_hash=environment.get("TUNER_KERNEL_HASH") or None,
         )

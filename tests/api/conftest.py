@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from tuner.api import follower
 from tuner.api.app import create_app
 from tuner.config import KernelConfig, KernelVariant, LaunchKnobs
 from tuner.shape import GemmShape, Problem
@@ -81,6 +82,11 @@ def fill(repository: Repository, key: str = KEY, name: str = NAME) -> None:
         (TOO_LARGE, ShapeState.DOES_NOT_FIT, "needs 8.0 EiB; the device has 141 GiB."),
     ):
         repository.finish_shape(outcome(shape, state, key, name, detail))
+
+
+@pytest.fixture(autouse=True)
+def _follow_closely(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "POLL_S", 0.03)
 
 
 @pytest.fixture(scope="session")

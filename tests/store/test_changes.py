@@ -11,7 +11,7 @@ import pytest
 from tests.store.examples import CUBLAS, DEVICE_KEY, NOON, PROBLEM, TOOLCHAIN, kernel, race
 from tuner.shape import GemmShape, Problem
 from tuner.store import changes
-from tuner.store.changes import ChangeFeed, all_raced, toolchains
+from tuner.store.changes import ChangeFeed, all_problems, toolchains
 from tuner.store.engine import open_store
 from tuner.store.generations import Generations
 from tuner.store.repository import Repository
@@ -46,7 +46,7 @@ def test_first_look_voids_all_and_later_ones_tell_each_new_race_once(store: Repo
     store.add(raced(2) + raced(3))
     assert told(feed, store) == {2, 3}
     assert [told(feed, store) for _ in range(4)] == [set()] * 4
-    assert {p.shape.m for _, p in all_raced(store)} == {1, 2, 3}
+    assert {p.shape.m for _, p in all_problems(store)} == {1, 2, 3}
     assert toolchains(store, TOOLCHAIN.kernel_hash) == [TOOLCHAIN]
 
 

@@ -5,21 +5,43 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, func, select, text, true
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    and_,
+    func,
+    select,
+    text,
+    true,
+    union,
+)
 
 from tuner.shape import Problem
 from tuner.store.repository import Repository
 from tuner.store.rows import problem_of
-from tuner.store.tables import PROBLEM, measurements, publications, shape_outcomes
+from tuner.store.tables import PROBLEM, devices, measurements, publications, shape_outcomes
 from tuner.trial import PROTOCOL_HEAT, Toolchain
 
 CHUNK = 20_000
 """Rows of a table that one look tells of."""
 RACED = and_(measurements.c.race.is_not(None), measurements.c.protocol != PROTOCOL_HEAT)
 """Rows that answers rest on."""
+_DEVICES = select(devices.c.key, devices.c.name, devices.c.sms).order_by(devices.c.key)
 
 Key = tuple[str, Problem]
 """The key of a device, and a problem on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """A device that is known."""
+
+    key: str
+    name: str
+    sms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +50,7 @@ class Changes:
         is another one or lost its newest row; nothing else is told then.
     raced, ended: problems with new rows of races, and with new outcomes.
     toolchains: what the new rows of races were made with.
-    published: something was published.
+    published: something was published. devices: all that are known, by key.
     more: not everything is told yet; look again.
     """
 
@@ -37,6 +59,7 @@ class Changes:
     ended: frozenset[Key] = frozenset()
     toolchains: frozenset[Toolchain] = frozenset()
     published: bool = False
+    devices: tuple[DeviceRow, ...] = ()
     more: bool = False
 
 
@@ -57,6 +80,7 @@ class ChangeFeed:
         with repository.transaction(writes=False, moment=True) as connection:
             transactions = _transactions(connection)
             publication = connection.execute(select(func.max(publications.c.id))).scalar()
+            known = connection.execute(_DEVICES).all()
             # Copies, so that a look that fails leaves all as it was.
             ahead = tuple(copy(cursor) for cursor in self._cursors)
             try:
@@ -70,14 +94,16 @@ class ChangeFeed:
                 )
         before, self._publication = self._publication, publication
         self._cursors = ahead
+        there = tuple(DeviceRow(row.key, row.name, row.sms) for row in known)
         if not found:
-            return Changes(whole=True)
+            return Changes(whole=True, devices=there)
         raced, ended = found
         return Changes(
             raced=frozenset(_key(row) for row in raced),
             ended=frozenset(_key(row) for row in ended),
             toolchains=frozenset(Toolchain(row.kernel_hash, row.nvrtc_version) for row in raced),
             published=before != publication,
+            devices=there,
             more=any(cursor.more for cursor in ahead),
         )
 
@@ -205,13 +231,16 @@ class _Cursor:
         return int(connection.execute(select(func.count()).where(within)).scalar_one())
 
 
-def all_raced(repository: Repository) -> list[Key]:
-    """Every problem that was raced, on every device."""
-    query = select(*(measurements.c[name] for name in PROBLEM)).where(
+def all_problems(repository: Repository) -> list[Key]:
+    """Every problem that was raced or whose tuning ended, on every device, in order."""
+    raced = select(*(measurements.c[name] for name in PROBLEM)).where(
         measurements.c.race.is_not(None)
     )
+    ended = select(*(shape_outcomes.c[name] for name in PROBLEM))
+    both = union(raced, ended).subquery()
     with repository.transaction(writes=False) as connection:
-        return [_key(row) for row in connection.execute(query.distinct())]
+        found = connection.execute(select(both).order_by(*(both.c[name] for name in PROBLEM)))
+        return [_key(row) for row in found]
 
 
 def toolchains(repository: Repository, kernel_hash: str) -> list[Toolchain]:

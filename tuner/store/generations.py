@@ -22,6 +22,10 @@ _ONE_PUBLISHER = 0x70756273
 """The first half of the advisory lock that publishers to one Postgres database agree on."""
 
 
+class NoSuchGeneration(StoreError):
+    """No generation has the id that was named."""
+
+
 @dataclass(frozen=True, slots=True)
 class Published:
     """What a device serves now. `new`: this publication changed it."""
@@ -135,7 +139,7 @@ class Generations:
         query = select(generations.c.id, generations.c.body).where(generations.c.id == id)
         row = connection.execute(query).mappings().one_or_none()
         if row is None:
-            raise StoreError(f"{self._repository.location} has no generation {id!a}.")
+            raise NoSuchGeneration(f"{self._repository.location} has no generation {id!a}.")
         try:
             return snapshot_of(dict(row))
         except InvalidSnapshot as error:
