@@ -14,7 +14,8 @@ from tuner.api.routes import misses, overview, runs
 def include(app: FastAPI, api_token: str | None = None) -> None:
     """Add the routes to `app`, and `app.state.misses`, a MissCounter that lives as long as it.
 
-    `app.state.store` must be set, and `app.state.follower` at the first request. api_token: what `POST /runs` asks for; None refuses them all.
+    `app.state.store` must be set, and `app.state.follower` at the first request. api_token: what
+    `POST /runs` asks for; None refuses them all.
     """
     store: StoreHandle = app.state.store
     app.state.misses = MissCounter(store.repository)

@@ -89,7 +89,7 @@ def empty_environment(folder: Path) -> Path:
 
 def sources(root: Path) -> set[str]:
     """Every file the package needs, by its path in the wheel."""
-    kinds = {".py", ".cu", ".cuh", ".mako", ".gz", ".typed"}
+    kinds = {".py", ".cu", ".cuh", ".mako", ".gz", ".html", ".css", ".typed"}
     found = set()
     for path in (root / "tuner").rglob("*"):
         if path.is_file() and path.suffix in kinds:
