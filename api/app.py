@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
-from starlette.middleware.body_limit import RequestBodyLimitMiddleware
+from starlette.types import ASGIApp
 
 from tuner import __version__
 from tuner.api import loop, problem_details
@@ -23,6 +23,13 @@ FIRST_VIEW_S = 2.0
 """How long a start waits for the answers, which most databases give within it."""
 
 
+class Service(FastAPI):
+    """Sends the answers that are ready before it does anything else about a request."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return PreparedFirst(super().build_middleware_stack(), self.state.prepared)
+
+
 def create_app(
     database_url: str,
     *,
@@ -37,11 +44,12 @@ def create_app(
         them all.
     """
     limits = limits or Limits()
-    app = FastAPI(
+    app = Service(
         title="gemm-tuner",
         version=__version__,
         description="Tuned configurations of a Hopper bf16 GEMM kernel.",
         redirect_slashes=False,
+        max_body_size=limits.body_bytes,
         lifespan=following,
     )
     numbers = metrics.Metrics()
@@ -57,11 +65,9 @@ def create_app(
     app.state.prepared = PreparedAnswers(app.state.lookups)
     app.state.pinned = snapshot.Pinned(app.state.store)
     # The last one is asked first.
-    app.add_middleware(RequestBodyLimitMiddleware, max_body_size=limits.body_bytes)
     app.add_middleware(LimitRequests, limits=limits)
     metrics.install(app, numbers)
     app.add_middleware(RequestContext)
-    app.add_middleware(PreparedFirst, prepared=app.state.prepared)
     return app
 
 

@@ -3,6 +3,8 @@
 import logging
 from typing import Any
 
+from pythonjsonlogger.core import RESERVED_ATTRS
+
 from tuner.api.request_context import current_id
 
 
@@ -27,6 +29,7 @@ def log_config(level: str = "INFO") -> dict[str, Any]:
                 "format": "%(levelname)s %(name)s %(message)s %(request_id)s",
                 "rename_fields": {"levelname": "level", "name": "logger"},
                 "timestamp": "time",
+                "reserved_attrs": [*RESERVED_ATTRS, "color_message"],
             }
         },
         "handlers": {

@@ -4,6 +4,7 @@ A query string that is well formed in the plainest way, and whose answer is know
 Everything else goes the way of every request, which also says what is wrong with it.
 """
 
+import logging
 from dataclasses import dataclass
 from time import monotonic
 from typing import TypeVar
@@ -21,6 +22,7 @@ from tuner.lookup import Answer
 from tuner.lookup.terms import Terms
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 PATH = "/best-config"
 MOST_KEPT = 50_000
 """Query strings that are remembered before all are forgotten."""
@@ -123,7 +125,12 @@ class PreparedFirst:
         if scope["type"] != "http" or scope["path"] != PATH or scope["method"] != "GET":
             await self._app(scope, receive, send)
             return
-        ready = self._prepared.ready(scope["query_string"])
+        try:
+            ready = self._prepared.ready(scope["query_string"])
+        except Exception:
+            # Whatever it is, the ordinary way has an answer to it.
+            log.exception("an answer could not be prepared")
+            ready = None
         if ready is None:
             await self._app(scope, receive, send)
             return

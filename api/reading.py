@@ -1,13 +1,13 @@
 """One reading of a whole database, kept up with what is stored after it."""
 
 import gzip
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from time import monotonic
 
 from tuner.api.view import Published, View
 from tuner.legality import faults
 from tuner.lookup import Answer, Miss, why_none
-from tuner.lookup.book import Book
+from tuner.lookup.book import Book, Measured
 from tuner.lookup.layer import Layer
 from tuner.shape import Problem
 from tuner.store.changes import DeviceRow, Key
@@ -16,7 +16,6 @@ from tuner.store.repository import Repository, StoredDevice
 from tuner.trial import ShapeState, Toolchain
 
 REFUSED = (ShapeState.UNSUPPORTED, ShapeState.DOES_NOT_FIT, ShapeState.NO_VALID_CONFIG)
-Told = tuple[Answer, Mapping[str, Answer]]
 
 
 class Reading:
@@ -29,9 +28,7 @@ class Reading:
         self._due = dict.fromkeys(due)
         self._generations_due = True
         self._devices: Sequence[DeviceRow] = ()
-        self._fresh: dict[Key, Told | Miss | None] = {}
-        self._told: dict[str, dict[Problem, Told]] = {}
-        self._refused: dict[str, dict[Problem, Miss]] = {}
+        self._fresh: dict[str, dict[Problem, Measured | Miss | None]] = {}
         self._published: dict[str, Published] = {}
         self._layers: dict[str, Sequence[Layer]] = {}
         self._books: dict[str, Book] = {}
@@ -52,8 +49,9 @@ class Reading:
     def go_on(self, repository: Repository, until: float) -> None:
         """Read what is due, up to the monotonic time `until`. Raises: StoreError."""
         while self._due and monotonic() < until:
-            key = next(iter(self._due))
-            self._fresh[key] = self._read(repository, *key)
+            key = device_key, problem = next(iter(self._due))
+            found = self._read(repository, device_key, problem)
+            self._fresh.setdefault(device_key, {})[problem] = found
             del self._due[key]
         if self._generations_due:
             self._take_generations(Generations(repository))
@@ -63,22 +61,17 @@ class Reading:
 
     def view(self) -> View:
         """All that was read so far; the same object if nothing was read since."""
-        changed = self._take_fresh()
-        if self._view is None or changed:
-            self._view = self._made(changed)
+        if self._view is None or self._fresh:
+            self._view = self._made()
         return self._view
 
-    def _made(self, changed: set[str]) -> View:
+    def _made(self) -> View:
         for row in self._devices:
-            if row.key in changed or row.key not in self._books:
-                self._books[row.key] = Book(
-                    row.key,
-                    row.name,
-                    self._told.get(row.key, {}).values(),
-                    self._layers.get(row.key, ()),
-                    self._refused.get(row.key, {}),
-                    self.current,
-                )
+            book = self._books.get(row.key) or Book(row.key, row.name, current=self.current)
+            fresh, layers = self._fresh.pop(row.key, {}), self._layers.pop(row.key, None)
+            if fresh or layers is not None:
+                book = book.revised(fresh, layers)
+            self._books[row.key] = book
         return View(
             whole=self.complete,
             devices={
@@ -98,27 +91,11 @@ class Reading:
                 continue
             self._published[row.key] = Published(snapshot.id, gzip.compress(snapshot.body, mtime=0))
             self._layers[row.key] = snapshot.layers
-            self._books.pop(row.key, None)
             self._view = None
-
-    def _take_fresh(self) -> set[str]:
-        """Sort in what was read; the keys of the devices it is about."""
-        for (device_key, problem), found in self._fresh.items():
-            told = self._told.setdefault(device_key, {})
-            refused = self._refused.setdefault(device_key, {})
-            told.pop(problem, None)
-            refused.pop(problem, None)
-            if isinstance(found, Miss):
-                refused[problem] = found
-            elif found is not None:
-                told[problem] = found
-        devices = {device_key for device_key, _ in self._fresh}
-        self._fresh = {}
-        return devices
 
     def _read(
         self, repository: Repository, device_key: str, problem: Problem
-    ) -> Told | Miss | None:
+    ) -> Measured | Miss | None:
         found = repository.best_on_terms(problem, device_key, self.current)
         if found and _legal(found[0]):
             best, others = found

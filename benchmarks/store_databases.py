@@ -143,14 +143,16 @@ def outcome(number: int) -> ShapeOutcome:
     )
 
 
-def fill(url: str, rows: int) -> None:
+def fill(url: str, rows: int, device_key: str = DEVICE_KEY) -> None:
     """Put `rows` rows into an empty database, by its own way of loading many."""
+    first = [replace(made, device_key=device_key) for made in rows_of_shape(0)]
     with open_store(url) as store:
-        store.add(rows_of_shape(0))
-    template = [measurement_row(made) for made in rows_of_shape(0)]
+        store.add(first)
+    template = [measurement_row(made) for made in first]
     shapes = range(1, rows // ROWS_PER_SHAPE)
+    ended = outcome_row(replace(outcome(0), device_key=device_key))
     _load(url, "measurements", _copies(template, shapes))
-    _load(url, "shape_outcomes", _copies([outcome_row(outcome(0))], [0, *shapes]))
+    _load(url, "shape_outcomes", _copies([ended], [0, *shapes]))
     with open_store(url) as store, store.transaction(writes=True) as connection:
         connection.exec_driver_sql("ANALYZE")
 

@@ -1,6 +1,7 @@
 """One device's answers in memory, and what they teach about problems that were not measured."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import count
 from math import log
@@ -16,7 +17,7 @@ from tuner.lookup.layer import Layer
 from tuner.lookup.miss import Miss
 from tuner.lookup.neighbours import Neighbours
 from tuner.lookup.snapshot import Snapshot
-from tuner.lookup.terms import Terms
+from tuner.lookup.terms import ALL_TERMS, Terms
 from tuner.shape import Problem
 from tuner.trial import Toolchain
 
@@ -27,6 +28,8 @@ MOST_REMEMBERED = 20_000
 
 _serials = count()
 
+Measured = tuple[Answer, Mapping[str, Answer]]
+"""The best answer of a problem, and the best on other terms by label."""
 Told = Answer | Entry
 Kind = tuple[str, str, str]
 
@@ -60,7 +63,7 @@ class Book:
         self,
         device_key: str,
         device_name: str,
-        answers: Iterable[tuple[Answer, Mapping[str, Answer]]] = (),
+        answers: Iterable[Measured] = (),
         layers: Iterable[Layer] = (),
         refused: Mapping[Problem, Miss] | None = None,
         current: Toolchain | None = None,
@@ -99,9 +102,7 @@ class Book:
         self.device_key, self.device_name, self.model = device_key, device_name, model
         self._told, self._current = told, current
         self._refused = dict(refused or {})
-        self._layers: dict[Problem, list[Layer]] = {}
-        for layer in layers:
-            self._layers.setdefault(layer.key, []).append(layer)
+        self._layers = _by_key(layers)
         kinds: dict[Kind, list[Problem]] = {}
         for problem in sorted(told):
             kinds.setdefault(_kind(problem), []).append(problem)
@@ -111,6 +112,44 @@ class Book:
         self._usual: dict[tuple[Kind, Terms], float | None] = {}
         self._remembered: dict[object, Answer | Miss] = {}
         self.serial = next(_serials)
+
+    def revised(
+        self,
+        changed: Mapping[Problem, Measured | Miss | None],
+        layers: Iterable[Layer] | None = None,
+    ) -> Self:
+        """The book after these problems were measured anew; None: with nothing to tell.
+
+        layers: all there are now; None: as before. Costs a copy, and keeps what was learnt of the
+        other problems.
+        """
+        book = copy(self)
+        if layers is not None:
+            book._layers = _by_key(layers)
+        told, book._refused = dict(self._told), dict(self._refused)
+        for problem, found in changed.items():
+            told.pop(problem, None)
+            book._refused.pop(problem, None)
+            if isinstance(found, Miss):
+                book._refused[problem] = found
+            elif found is not None:
+                told[problem] = {"": found[0], **found[1]}
+        book._told = told
+        book._neighbours = dict(self._neighbours)
+        for kind in {_kind(problem) for problem in changed}:
+            gone = [p for p in changed if _kind(p) == kind and p in self._told and p not in told]
+            come = [p for p in changed if _kind(p) == kind and p not in self._told and p in told]
+            if gone or come:
+                before = self._neighbours.get(kind, Neighbours(()))
+                book._neighbours[kind] = before.changed(gone, come)
+        # Whole copies first: other threads add to these.
+        book._exact, book._lessons = dict(self._exact), dict(self._lessons)
+        for key in ((problem, terms) for problem in changed for terms in ALL_TERMS):
+            book._exact.pop(key, None)
+            book._lessons.pop(key, None)
+        book._usual, book._remembered = {}, {}
+        book.serial = next(_serials)
+        return book
 
     def __len__(self) -> int:
         return len(self._told)
@@ -199,7 +238,8 @@ class Book:
                 answer = answer_of(told, self.device_key, self.device_name)
             except (KeyError, TypeError, ValueError, TunerError):
                 return None
-        return replace(answer, stale=True) if self.stale(answer.toolchain) else answer
+        turned = self.stale(answer.toolchain) and not answer.stale
+        return replace(answer, stale=True) if turned else answer
 
     def _lesson(self, problem: Problem, terms: Terms) -> Lesson | None:
         key = (problem, terms)
@@ -223,6 +263,13 @@ class Book:
             if winners:
                 return Lesson(problem, answer, tuple(winners))
         return None
+
+
+def _by_key(layers: Iterable[Layer]) -> dict[Problem, list[Layer]]:
+    found: dict[Problem, list[Layer]] = {}
+    for layer in layers:
+        found.setdefault(layer.key, []).append(layer)
+    return found
 
 
 def _kind(problem: Problem) -> Kind:

@@ -25,6 +25,19 @@ class Neighbours:
             point = coordinates(problem)
             self._cells.setdefault(_cell(point), []).append((point, problem))
 
+    def changed(self, gone: Iterable[Problem], come: Iterable[Problem]) -> "Neighbours":
+        """These without some problems and with others; cells that do not change are shared."""
+        after = Neighbours(())
+        after._cells = dict(self._cells)
+        for problem in gone:
+            cell = _cell(coordinates(problem))
+            after._cells[cell] = [one for one in after._cells[cell] if one[1] != problem]
+        for problem in come:
+            point = coordinates(problem)
+            cell = _cell(point)
+            after._cells[cell] = [*after._cells.get(cell, ()), (point, problem)]
+        return after
+
     def within(self, problem: Problem, reach: float, count: int) -> list[tuple[float, Problem]]:
         """Up to `count` problems at most `reach` <= REACH away, the nearest first.
 
