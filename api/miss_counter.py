@@ -12,9 +12,9 @@ from tuner.store.misses import Misses, MissKey, Tally
 from tuner.store.repository import Repository
 
 FLUSH_S = 5.0
-MOST_PROBLEMS = 10_000
+MOST_PROBLEMS = 2_000
 """Distinct problems that are held between two flushes, so that a scan of all shapes is bounded."""
-TRIM_EVERY = 100
+TRIM_EVERY = 10
 """Flushes between two looks at how long the table has become."""
 ASSUMED_REGRET = {"layer": 0.005, "nearest": 0.03, "sibling": 0.05, "model": 0.1, "none": 0.1}
 """Share of time that an answer loses, where whoever counts does not say."""

@@ -23,6 +23,7 @@ from sqlalchemy import (
     func,
     or_,
     select,
+    tuple_,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
@@ -36,7 +37,7 @@ from tuner.trial import ShapeState, Source, Toolchain
 
 TIERS = ("layer", "nearest", "sibling", "model", "none")
 """Who can have served a look-up that was not exact; `none`: nobody, it was refused."""
-MOST_ROWS = 100_000
+MOST_ROWS = 20_000
 """Rows that are kept; beyond, those go that were asked for least."""
 FLOPS_PER_CYCLE_PER_SM = 4096
 """Dense bf16 on Hopper's tensor cores."""
@@ -119,11 +120,8 @@ class Misses:
         with self._repository.transaction(writes=True) as connection:
             if connection.execute(select(func.count()).select_from(misses)).scalar_one() <= most:
                 return 0
-            beyond = connection.execute(select(*named).order_by(*order).offset(most)).all()
-            for row in beyond:
-                this = and_(*(c == v for c, v in zip(named, row, strict=True)))
-                connection.execute(delete(misses).where(this))
-        return len(beyond)
+            beyond = select(*named).order_by(*order).offset(most)
+            return connection.execute(delete(misses).where(tuple_(*named).in_(beyond))).rowcount
 
     def ranked(
         self,
@@ -138,18 +136,23 @@ class Misses:
 
         d, sms: only problems with that output and that budget of multiprocessors.
         """
-        query = _untuned(device_key)
+        query = _ranked(device_key).where(~_tuned())
         for name, value in (("d", d), ("sms", sms)):
             if value is not None:
                 query = query.where(misses.c[name] == value)
         with self._repository.transaction(writes=False) as connection:
-            found = connection.execute(query.limit(limit).offset(offset)).mappings()
+            found = connection.execute(_with_state(query.limit(limit).offset(offset))).mappings()
             return [_missed(dict(row)) for row in found]
 
     def totals(self, device_key: str) -> tuple[int, int]:
         """How many problems of a device are missed and not tuned, and how many look-ups."""
-        missed = _untuned(device_key).subquery()
-        query = select(func.count(), func.coalesce(func.sum(missed.c.hits), 0)).select_from(missed)
+        of_problem = (
+            select(func.sum(misses.c.count).label("hits"))
+            .where(_of(device_key), ~_tuned())
+            .group_by(*(misses.c[name] for name in PROBLEM))
+            .subquery()
+        )
+        query = select(func.count(), func.coalesce(func.sum(of_problem.c.hits), 0))
         with self._repository.transaction(writes=False) as connection:
             shapes, hits = connection.execute(query).one()
             return int(shapes), int(hits)
@@ -176,8 +179,9 @@ def is_untried(
     return connection.execute(query.limit(1)).first() is not None
 
 
-def _untuned(device_key: str) -> Select[Any]:
-    return _ranked(device_key).where(~_ended().where(shape_outcomes.c.state == TUNED))
+def _tuned() -> Exists:
+    """A row of `misses` whose problem has an answer of its own by now."""
+    return _ended().where(shape_outcomes.c.state == TUNED)
 
 
 def _tried(toolchain: Toolchain, source: Source) -> Exists:
@@ -210,14 +214,6 @@ def _ranked(device_key: str) -> Select[Any]:
         for tier in TIERS
     ]
     saved_us = func.sum(misses.c.regret) * _roofline_us()
-    latest = (
-        select(shape_outcomes.c.state)
-        .where(and_(*(shape_outcomes.c[name] == misses.c[name] for name in PROBLEM)))
-        .order_by(shape_outcomes.c.finished_at.desc(), shape_outcomes.c.id.desc())
-        .limit(1)
-        .correlate(misses)
-        .scalar_subquery()
-    )
     return (
         select(
             *problem,
@@ -226,12 +222,31 @@ def _ranked(device_key: str) -> Select[Any]:
             saved_us.label("saved_us"),
             func.min(misses.c.first_at).label("first_at"),
             func.max(misses.c.last_at).label("last_at"),
-            latest.label("latest"),
         )
-        .where(misses.c.device_key == device_key, misses.c.k % TMA_ROW_MULTIPLE == 0)
+        .where(_of(device_key))
         .group_by(*problem)
         .order_by(saved_us.desc(), hits.desc(), *problem)
     )
+
+
+def _of(device_key: str) -> ColumnElement[bool]:
+    """A row of `misses` of that device, and of a shape that the kernel can run."""
+    return and_(misses.c.device_key == device_key, misses.c.k % TMA_ROW_MULTIPLE == 0)
+
+
+def _with_state(ranked: Select[Any]) -> Select[Any]:
+    """The same rows, in their order, with how the latest tuning of each ended."""
+    found = ranked.subquery()
+    latest = (
+        select(shape_outcomes.c.state)
+        .where(and_(*(shape_outcomes.c[name] == found.c[name] for name in PROBLEM)))
+        .order_by(shape_outcomes.c.finished_at.desc(), shape_outcomes.c.id.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    problem = [found.c[name] for name in PROBLEM]
+    order = (found.c.saved_us.desc(), found.c.hits.desc(), *problem)
+    return select(found, latest.label("latest")).order_by(*order)
 
 
 def _roofline_us() -> ColumnElement[float]:
