@@ -40,9 +40,8 @@ FIRST = 12
 Times = Mapping[Problem, Sequence[tuple[KernelConfig, float]]]
 
 
-def recorded_times(name: str) -> Times:
+def recorded_times(recording: Recording) -> Times:
     """Median µs of every config in the recorded hot race of each shape."""
-    recording = Recording.load(name)
     return {
         problem: [
             (row.contender.config, median(row.samples_us))
@@ -109,7 +108,7 @@ def main() -> None:
     arguments.add_argument("--steps", type=int, default=1500)
     arguments.add_argument("--seed", type=int, default=0)
     chosen = arguments.parse_args()
-    times = recorded_times(chosen.recording)
+    times = recorded_times(Recording.load(chosen.recording))
     fitted = fit(times, chosen.steps, chosen.seed)
     for field in fields(CostModel):
         used = getattr(H200, field.name)

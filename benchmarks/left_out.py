@@ -10,9 +10,10 @@ A config that was not recorded for the left-out shape is scored as the recorded 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from itertools import islice
 from math import inf, log, log2
 from statistics import fmean, median
+from typing import Any
 
 from tuner.config import KernelConfig
 from tuner.device.replay import Recording
@@ -78,9 +79,8 @@ class Case:
     log_off: float | None = None
 
 
-def recorded_shapes(name: str) -> list[Recorded]:
+def recorded_shapes(recording: Recording) -> list[Recorded]:
     """Shapes of a recording that were raced hot and cool."""
-    recording = Recording.load(name)
     found = []
     for problem in recording.problems():
         protocols = (PROTOCOL_HOT, PROTOCOL_COOL)
@@ -98,6 +98,7 @@ def left_out(
     shapes: Sequence[Recorded], device_key: str, model_without: Callable[[Problem], CostModel]
 ) -> Iterator[Case]:
     """Every shape, answered by every rule from the others."""
+    lent = Lent()
     for asked in shapes:
         model = model_without(asked.problem)
         seen: set[frozenset[Problem]] = set()
@@ -110,7 +111,7 @@ def left_out(
             seen.add(key)
             yield from _look_up(asked, known, radius, device_key, model)
             if not radius and known:
-                yield from _naive(asked, known)
+                yield from _naive(asked, known, lent)
 
 
 def _look_up(
@@ -141,7 +142,23 @@ NAIVE = (
 )
 
 
-def _naive(asked: Recorded, known: Sequence[Recorded]) -> Iterator[Case]:
+class Lent:
+    """The best config of one shape as it is launched for another, worked out once for each pair."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Problem, Problem], tuple[KernelConfig, float] | None] = {}
+
+    def __call__(self, winner: Recorded, there: Recorded) -> tuple[KernelConfig, float] | None:
+        """The config and its regret there; None if it is not legal there."""
+        pair = (winner.problem, there.problem)
+        if pair not in self._found:
+            config = adapted(winner.best.config, *pair)
+            legal = config is not None and not faults(config, there.problem)
+            self._found[pair] = (config, there.regret(config)) if config and legal else None
+        return self._found[pair]
+
+
+def _naive(asked: Recorded, known: Sequence[Recorded], lent: Lent) -> Iterator[Case]:
     """What is done without a model: each rule's first config that is legal here."""
     problem = asked.problem
     m = problem.shape.m
@@ -154,22 +171,15 @@ def _naive(asked: Recorded, known: Sequence[Recorded]) -> Iterator[Case]:
 
     def elsewhere(winner: Recorded) -> float:
         """Mean regret over the known shapes."""
-        return fmean(
-            there.regret(config) if (config := _launched(winner, there.problem)) else inf
-            for there in known
-        )
+        return fmean(found[1] if (found := lent(winner, there)) else inf for there in known)
 
-    orders = [sorted(known, key=key) for key in (by_m, by_shape, elsewhere)]
-    configs = [[c for s in order if (c := _launched(s, problem))] for order in orders]
-    for rule, legal in zip(NAIVE, [*configs, [article_config(problem)]], strict=True):
-        if legal:
-            yield Case(problem, rule, 0.0, asked.regret(legal[0]), legal[0] in asked.raced)
-
-
-def _launched(winner: Recorded, problem: Problem) -> KernelConfig | None:
-    """The best config of one shape as it is launched for another, if it can be."""
-    config = adapted(winner.best.config, winner.problem, problem)
-    return config if config and not faults(config, problem) else None
+    keys: tuple[Callable[[Recorded], Any], ...] = (by_m, by_shape, elsewhere)
+    for rule, key in zip(NAIVE, keys, strict=False):
+        legal = (found for s in sorted(known, key=key) if (found := lent(s, asked)))
+        for config, regret in islice(legal, 1):
+            yield Case(problem, rule, 0.0, regret, config in asked.raced)
+    article = article_config(problem)
+    yield Case(problem, NAIVE[-1], 0.0, asked.regret(article), article in asked.raced)
 
 
 def unlikeness(a: KernelConfig, b: KernelConfig) -> float:
@@ -204,4 +214,5 @@ def unlikeness(a: KernelConfig, b: KernelConfig) -> float:
     return TILE * tile + RING * ring + KNOB * knob
 
 
-_doublings = partial(lambda a, b: abs(log2(a / b)))
+def _doublings(a: int, b: int) -> float:
+    return abs(log2(a / b))

@@ -14,16 +14,19 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
 from math import ceil, inf, sqrt
 from pathlib import Path
 from random import Random
 from statistics import NormalDist, fmean, median
+from time import process_time
 from typing import Any
 
 from benchmarks.fit_model import Times, fit, recorded_times
 from benchmarks.left_out import NAIVE, Case, Recorded, left_out, recorded_shapes
 from tuner.device.replay import Recording
+from tuner.lookup import Book, find
 from tuner.lookup.cost_model import H200, CostModel
 from tuner.lookup.intervals import median_interval
 from tuner.lookup.neighbours import REACH
@@ -203,26 +206,51 @@ def show(rows: Sequence[Row], scored: Row, held: tuple[int, int, float]) -> None
     )
 
 
+def speed(shapes: Sequence[Recorded], device_key: str) -> str:
+    """Look-ups a second in this process: of measured shapes, and of others for the first time."""
+    books = {device_key: Book(device_key, device_key, [(s.best, s.under) for s in shapes])}
+    random = Random(1)
+    exact = [s.problem for s in shapes] * (20_000 // len(shapes))
+    others = [
+        replace(
+            problem := random.choice(shapes).problem,
+            shape=replace(problem.shape, m=random.randint(1, 2 * problem.shape.m)),
+        )
+        for _ in range(1000)
+    ]
+    told = []
+    for asked, name in ((exact, "measured"), (list(set(others) - set(exact)), "other")):
+        find(asked[0], books, device_key=device_key)
+        began = process_time()
+        for problem in asked:
+            find(problem, books, device_key=device_key)
+        told.append(f"{len(asked) / (process_time() - began):,.0f} {name} shapes")
+    return " and ".join(told) + " a second of processor time looked up"
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    arguments.add_argument("--recording", default="h200")
+    arguments.add_argument(
+        "--recording", default="h200", help="the name of a shipped one, or a file"
+    )
     arguments.add_argument(
         "--refit", type=int, default=0, metavar="STEPS", help="0: the constants in use"
     )
     arguments.add_argument("--write", action="store_true", help=f"write {OUT.name}")
     chosen = arguments.parse_args()
-    recording = Recording.load(chosen.recording)
-    shapes = recorded_shapes(chosen.recording)
+    file = chosen.recording.endswith(".jsonl.gz")
+    recording = Recording.load(Path(chosen.recording) if file else chosen.recording)
+    shapes = recorded_shapes(recording)
     print(f"{len(shapes)} recorded shapes, {sum(len(s.raced) for s in shapes)} raced configs")
     if len(shapes) < 2:
         sys.exit("Leaving one out needs two recorded shapes or more.")
-    times = recorded_times(chosen.recording)
+    times = recorded_times(recording)
     model_without = models(times, chosen.refit, [s.problem for s in shapes])
     cases = list(left_out(shapes, recording.device.key, model_without))
     rows = table(cases)
     told = {
         "command": " ".join(["python -m benchmarks.score_lookup", *sys.argv[1:]]),
-        "recording": chosen.recording,
+        "recording": Path(chosen.recording).name,
         "device_key": recording.device.key,
         "kernel_hash": recording.toolchain.kernel_hash,
         "nvrtc_version": recording.toolchain.nvrtc_version,
@@ -230,6 +258,7 @@ def main() -> None:
     }
     scored = shipped(shapes, cases, told)
     show(rows, scored, halves(shapes))
+    print(speed(shapes, recording.device.key))
     if chosen.write:
         OUT.write_text(json.dumps(scored, indent=1) + "\n")
 

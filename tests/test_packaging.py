@@ -31,7 +31,7 @@ PURE = (
     "tuner.legality",
     "tuner.trial",
     "tuner.settings",
-    "tuner.lookup.choose",
+    "tuner.lookup",
     "tuner.shape_files",
 )
 
@@ -89,7 +89,7 @@ def empty_environment(folder: Path) -> Path:
 
 def sources(root: Path) -> set[str]:
     """Every file the package needs, by its path in the wheel."""
-    kinds = {".py", ".cu", ".cuh", ".mako", ".gz", ".html", ".css", ".typed"}
+    kinds = {".py", ".cu", ".cuh", ".mako", ".gz", ".json", ".html", ".css", ".typed"}
     found = set()
     for path in (root / "tuner").rglob("*"):
         if path.is_file() and path.suffix in kinds:
