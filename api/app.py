@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
+from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.types import ASGIApp
 
 from tuner import __version__
@@ -49,7 +50,6 @@ def create_app(
         version=__version__,
         description="Tuned configurations of a Hopper bf16 GEMM kernel.",
         redirect_slashes=False,
-        max_body_size=limits.body_bytes,
         lifespan=following,
     )
     numbers = metrics.Metrics()
@@ -65,6 +65,7 @@ def create_app(
     app.state.prepared = PreparedAnswers(app.state.lookups)
     app.state.pinned = snapshot.Pinned(app.state.store)
     # The last one is asked first.
+    app.add_middleware(RequestBodyLimitMiddleware, max_body_size=limits.body_bytes)
     app.add_middleware(LimitRequests, limits=limits)
     metrics.install(app, numbers)
     app.add_middleware(RequestContext)

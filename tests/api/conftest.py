@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 
 from tuner.api import follower
 from tuner.api.app import create_app
+from tuner.api.limits import Limits
 from tuner.config import KernelConfig, KernelVariant, LaunchKnobs
 from tuner.shape import GemmShape, Problem
 from tuner.store.engine import open_store
@@ -107,7 +108,7 @@ def database(filled_database: Path, tmp_path: Path) -> Path:
 @contextmanager
 def serving(url: str, api_token: str | None = None) -> Iterator[TestClient]:
     """A client that turns an exception of the service into its 500, as a server does."""
-    app = create_app(url, api_token=api_token)
+    app = create_app(url, api_token=api_token, limits=Limits(rate=None))
     with TestClient(app, raise_server_exceptions=False) as client:
         yield client
 

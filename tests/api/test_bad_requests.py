@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.api.bad_requests import BAD_REQUESTS, TOKEN, Bad
 from tests.api.conftest import serving
 
 BAD_NUMBERS = [
@@ -38,7 +39,7 @@ RANGE = "a whole number from 1 to 2147483647 in ASCII digits"
 def client(filled_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """One service for all: a refusal leaves nothing behind but a count."""
     database = shutil.copy(filled_database, tmp_path_factory.mktemp("bad"))
-    with serving(f"sqlite:///{database}") as client:
+    with serving(f"sqlite:///{database}", api_token=TOKEN) as client:
         yield client
 
 
@@ -123,6 +124,23 @@ def test_unknown_paths_and_methods_are_problems_too(
     assert response.status_code == status
     assert response.headers["content-type"] == "application/problem+json"
     assert response.json()["status"] == status
+
+
+@pytest.mark.parametrize("bad", BAD_REQUESTS, ids=lambda bad: f"{bad.method} {bad.url[:50]!a}")
+def test_bad_request_made_by_hand_is_refused_as_a_problem_and_never_a_500(
+    client: TestClient, bad: Bad
+) -> None:
+    response = client.request(bad.method, bad.url, content=bad.body, headers=dict(bad.headers))
+    assert response.status_code == bad.status, response.text[:500]
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.headers["x-request-id"]
+    problem = json.loads(response.text, parse_constant=pytest.fail)
+    assert (problem["status"], bool(problem["detail"])) == (bad.status, True)
+    assert len(response.text) < 10_000
+
+
+def test_a_hundred_bad_requests_are_made() -> None:
+    assert len(BAD_REQUESTS) >= 100
 
 
 @settings(max_examples=150, deadline=None)
