@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from tuner.api.extents import EXTENT_RANGE
+from tuner.api.request_context import STANDARD_HEADERS, current_id
 from tuner.errors import StoreError
 from tuner.lookup import MissState
 
@@ -44,12 +45,19 @@ class ProblemDetails(BaseModel):
     title: str
     status: int
     detail: str
-    state: MissState | Literal["unknown_device"] | None = Field(
-        None, description="404 of /best-config: why there is none."
+    state: MissState | Literal["never_published", "unknown_generation"] | None = Field(
+        None, description="404: why there is no answer, or no snapshot."
     )
     counts: dict[str, int] | None = Field(None, description="Attempts by how they ended.")
     devices: list[KnownDevice] | None = Field(None, description="What `device` can be.")
     errors: list[InvalidField] | None = Field(None, description="422: what was refused.")
+    database: Literal["ok", "unavailable"] | None = Field(
+        None, description="503 of /readyz: whether the database answers."
+    )
+    snapshot_age_s: float | None = Field(
+        None,
+        description="503 of /readyz: seconds since the answers were in step with the database.",
+    )
 
 
 class ApiError(Exception):
@@ -62,22 +70,35 @@ class ApiError(Exception):
         self.members = members
 
 
-def respond(
-    status: int, detail: str, headers: Mapping[str, str] | None = None, **members: Any
-) -> JSONResponse:
-    """One problem as a response; members that are None are left out."""
-    body = ProblemDetails(
+def problem(status: HTTPStatus | int, detail: str, **members: Any) -> dict[str, Any]:
+    """The JSON of one problem; members that are None are left out."""
+    return ProblemDetails(
         title=HTTPStatus(status).phrase, status=status, detail=detail, **members
     ).model_dump(mode="json", exclude_none=True)
+
+
+def respond(
+    status: HTTPStatus | int,
+    detail: str,
+    headers: Mapping[str, str] | None = None,
+    **members: Any,
+) -> JSONResponse:
+    """One problem as a response."""
+    body = problem(status, detail, **members)
     return JSONResponse(body, status_code=status, media_type=MEDIA_TYPE, headers=headers)
 
 
-def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
-    """OpenAPI entries of the problems that a route can answer with."""
+def documented(*statuses: HTTPStatus, limited: bool = True) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI entries of the problems that a route can answer with.
+
+    limited: the route can also be refused because too much is asked.
+    """
     schema = ProblemDetails.model_json_schema(ref_template="#/components/schemas/{model}")
     schema = _inlined(schema, schema.pop("$defs", {}))
     content = {MEDIA_TYPE: {"schema": schema}}
-    return {s.value: {"description": s.phrase, "content": content} for s in statuses}
+    too_much = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE) if limited else ()
+    told = sorted({*statuses, *too_much})
+    return {s.value: {"description": s.phrase, "content": content} for s in told}
 
 
 def shown(text: str) -> str:
@@ -113,20 +134,28 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def unexpected(_: Request, error: Exception) -> JSONResponse:
         detail = f"The service failed ({type(error).__name__}); its log says where."
-        return respond(HTTPStatus.INTERNAL_SERVER_ERROR, detail)
+        # This answer is made outside of everything that would add them.
+        headers = {name.decode(): value.decode() for name, value in STANDARD_HEADERS}
+        headers["X-Request-ID"] = current_id.get()
+        return respond(HTTPStatus.INTERNAL_SERVER_ERROR, detail, headers)
 
 
 def _invalid_field(error: Mapping[str, Any]) -> InvalidField:
-    name = str(error["loc"][-1])
+    # The first part says where it was: in the query, the path or the body.
+    name = ".".join(str(part) for part in error["loc"][1:])
     context: Mapping[str, Any] = error.get("ctx") or {}
     match error["type"]:
+        case "missing" if name not in ("m", "n", "k"):
+            return InvalidField(field=name, allowed="given", message=f"{name} is missing.")
         case "missing":
-            # Only the extents of the shape have no default.
             message = f"{name} is missing; give {EXTENT_RANGE}."
             return InvalidField(field=name, allowed=EXTENT_RANGE, message=message)
         case "extra_forbidden":
             message = f"There is no parameter {shown(name)}; /docs lists them."
             return InvalidField(field=name[:SHOWN_CHARACTERS], allowed="absent", message=message)
+        case "json_invalid" | "model_attributes_type":
+            message = "The body must be a JSON object; /docs describes it."
+            return InvalidField(field="body", allowed="a JSON object", message=message)
     allowed = str(context.get("allowed") or context.get("expected") or error["msg"])
     given = shown(str(error["input"]))
     message = f"{name} must be {allowed}; {given} is not."

@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 
 from tuner.api.problem_details import ApiError, shown
 from tuner.errors import StoreError
+from tuner.hardware import device_class
 from tuner.store.engine import locate, open_store
 from tuner.store.repository import Repository, StoredDevice
 
@@ -93,9 +94,12 @@ def repository(request: Request) -> Repository:
 RepositoryDep = Annotated[Repository, Depends(repository)]
 
 
-def choose_device(stored: Sequence[StoredDevice], key: str | None) -> StoredDevice | None:
+def choose_device(
+    stored: Sequence[StoredDevice], key: str | None, *, or_like: bool = False
+) -> StoredDevice | None:
     """The device named by `key`, or the only one; None if nothing is stored and none is named.
 
+    or_like: the key of a Hopper part of which nothing is stored will do as well.
     Raises: ApiError, 404 for a key that is not stored and 400 if one has to be named.
     """
     listing = [{"key": d.key, "name": d.name} for d in stored]
@@ -104,6 +108,9 @@ def choose_device(stored: Sequence[StoredDevice], key: str | None) -> StoredDevi
         for device in stored:
             if device.key == key:
                 return device
+        told = device_class(key)
+        if or_like and told and told.is_hopper:
+            return StoredDevice(key, key, told.sms, 0)
         detail = f"No device has the key {shown(key)}. Stored devices: {keys}."
         raise ApiError(HTTPStatus.NOT_FOUND, detail, state="unknown_device", devices=listing)
     if len(stored) > 1:

@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from tuner.api.extents import Extent, whole_number
+from tuner.api.question import Question
 from tuner.config import KernelVariant, LaunchKnobs
 from tuner.shape import MAX_EXTENT, GemmShape
 
@@ -22,6 +23,7 @@ DeviceKey = Annotated[
         "May be left out while only one device is stored."
     ),
 ]
+Protocol = Literal["graph-coldl2-hot/1", "graph-coldl2-cool/1"]
 
 
 class Query(BaseModel):
@@ -43,7 +45,7 @@ class BestConfigQuery(Query):
     sms: Extent | None = Field(
         None, description="Multiprocessors the kernel may use; all of the device if left out."
     )
-    protocol: Literal["graph-coldl2-hot/1", "graph-coldl2-cool/1"] | None = Field(
+    protocol: Protocol | None = Field(
         None,
         description="Rank by one protocol only. Left out: the best geometric mean of both "
         "among the configs that lose to cuBLAS in neither.",
@@ -64,8 +66,10 @@ class BestConfigQuery(Query):
     )
 
     @property
-    def shape(self) -> GemmShape:
-        return GemmShape(self.m, self.n, self.k)
+    def question(self) -> Question:
+        shape = GemmShape(self.m, self.n, self.k)
+        told = self.model_dump(exclude={"m", "n", "k"})
+        return Question(shape, **told)
 
 
 class ShapesQuery(Query):
@@ -129,6 +133,32 @@ class Measured(BaseModel):
     protocol: str
 
 
+class Regret(BaseModel):
+    """How much slower than the best config an answer is expected to be; 0.03 is 3 %."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    mean: float
+    p95: float
+    cases: int = Field(description="Left-out shapes that this is estimated from.")
+
+
+class Confidence(BaseModel):
+    """How sure an answer is."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    samples: int = Field(description="Times that were taken of this shape and config.")
+    ci95_us: tuple[float, float] | None = Field(
+        description="95 % interval of the median of the samples or, without them, of the time "
+        "that is predicted."
+    )
+    expected_regret: Regret | None = Field(description="None for a measured answer.")
+    distance: float | None = Field(
+        description="Doublings to the tuned shape that the answer comes from."
+    )
+
+
 class Baseline(BaseModel):
     """The libraries, measured in the same rounds."""
 
@@ -170,6 +200,7 @@ class BestConfig(BaseModel):
     measurement: Measured | None
     baseline: Baseline | None
     speedup: float | None = Field(description="Geometric mean over `protocols` of theirs.")
+    confidence: Confidence
     protocols: dict[str, ProtocolResult]
     use: Literal["kernel", "cublas", "cublaslt"]
     library: Library | None

@@ -29,8 +29,8 @@ from tuner.device.attempts import Attempts
 from tuner.device.protocol import Entrant
 from tuner.errors import DeviceError, DeviceUnavailable, DoesNotFit
 from tuner.legality import faults
+from tuner.lookup.launches import default_knobs
 from tuner.lookup.race import Candidate
-from tuner.search.launches import default_knobs
 from tuner.search.seeds import ranked
 from tuner.search.space import menu, trusted_config
 from tuner.shape import GemmShape, Problem

@@ -24,7 +24,7 @@ from benchmarks.soak_on_device import TURNS, Link, Soak, Soaked
 from tuner.config import KernelConfig, KernelVariant
 from tuner.errors import DeviceError, DeviceTimeout, DeviceUnavailable, InvalidConfig, TunerError
 from tuner.legality import faults
-from tuner.search.launches import resident_sms
+from tuner.lookup.launches import resident_sms
 from tuner.search.space import trusted_config
 from tuner.shape import GemmShape, Problem
 from tuner.tiling import k_steps, tile_grid

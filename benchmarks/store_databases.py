@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -85,13 +85,13 @@ def private_server() -> Iterator[Server]:
         server.close()
 
 
-def environment(server: Server) -> dict[str, Any]:
+def environment(server: Server | None) -> dict[str, Any]:
     """What the numbers depend on."""
     return {
         "python": platform.python_version(),
         "cpus": os.cpu_count(),
         "sqlite": sqlite3.sqlite_version,
-        "postgres": server.version(),
+        "postgres": server.version() if server else None,
     }
 
 
@@ -143,24 +143,39 @@ def outcome(number: int) -> ShapeOutcome:
     )
 
 
-def fill(url: str, rows: int) -> None:
-    """Put `rows` rows into an empty database, by its own way of loading many."""
+def fill(
+    url: str,
+    rows: int,
+    device_key: str = DEVICE_KEY,
+    extents: Callable[[int], Mapping[str, int]] = lambda number: {"m": number + 1},
+) -> None:
+    """Put `rows` rows into an empty database, by its own way of loading many.
+
+    extents: which of M, N and K the shape of that number has unlike the first.
+    """
+    first = [replace(made, device_key=device_key) for made in rows_of_shape(0)]
     with open_store(url) as store:
-        store.add(rows_of_shape(0))
-    template = [measurement_row(made) for made in rows_of_shape(0)]
+        store.add(first)
+    template = [measurement_row(made) for made in first]
     shapes = range(1, rows // ROWS_PER_SHAPE)
-    _load(url, "measurements", _copies(template, shapes))
-    _load(url, "shape_outcomes", _copies([outcome_row(outcome(0))], [0, *shapes]))
+    ended = outcome_row(replace(outcome(0), device_key=device_key))
+    _load(url, "measurements", _copies(template, shapes, extents))
+    _load(url, "shape_outcomes", _copies([ended], [0, *shapes], extents))
     with open_store(url) as store, store.transaction(writes=True) as connection:
         connection.exec_driver_sql("ANALYZE")
 
 
-def _copies(template: Sequence[dict[str, Any]], numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
+def _copies(
+    template: Sequence[dict[str, Any]],
+    numbers: Iterable[int],
+    extents: Callable[[int], Mapping[str, int]],
+) -> Iterator[dict[str, Any]]:
     for number in numbers:
         for told in template:
             # Unlike real digests, but unique and spread as evenly.
             spread = hash((number, told["digest"])) % 2**64
-            yield {**told, "m": number + 1, "digest": f"{spread:016x}{told['digest'][16:]}"}
+            digest = f"{spread:016x}{told['digest'][16:]}"
+            yield {**told, **extents(number), "digest": digest}
 
 
 def _load(url: str, table: str, rows: Iterator[dict[str, Any]]) -> None:

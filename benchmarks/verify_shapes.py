@@ -22,7 +22,7 @@ from tuner.device.attempts import Attempts
 from tuner.device.protocol import Entrant
 from tuner.errors import DeviceCrashed, DeviceTimeout
 from tuner.legality import faults
-from tuner.search.launches import sms_choices, split_choices
+from tuner.lookup.launches import sms_choices, split_choices
 from tuner.search.space import menu, trusted_config
 from tuner.shape import GemmShape, Problem
 from tuner.shape_files import read_shape_files

@@ -11,7 +11,7 @@ from benchmarks.soak import PATHS, Path, described, drawn_config, failed, groups
 from benchmarks.soak_on_device import TURNS, Link, Soaked, counted, orders
 from tuner.errors import DeviceCrashed, DeviceTimeout
 from tuner.legality import faults, uneven, variant_faults
-from tuner.search.launches import resident_sms
+from tuner.lookup.launches import resident_sms
 from tuner.shape import GemmShape, Problem
 from tuner.tiling import tiling_of
 

@@ -31,7 +31,7 @@ PURE = (
     "tuner.legality",
     "tuner.trial",
     "tuner.settings",
-    "tuner.lookup.choose",
+    "tuner.lookup",
     "tuner.shape_files",
 )
 
@@ -95,7 +95,7 @@ def pip(python: Path, *arguments: str | Path) -> list[str | Path]:
 
 def sources(root: Path) -> set[str]:
     """Every file the package needs, by its path in the wheel."""
-    kinds = {".py", ".cu", ".cuh", ".mako", ".gz", ".typed"}
+    kinds = {".py", ".cu", ".cuh", ".mako", ".gz", ".json", ".html", ".css", ".typed"}
     found = set()
     for path in (root / "tuner").rglob("*"):
         if path.is_file() and path.suffix in kinds:

@@ -3,6 +3,7 @@
     TunerError
     ├── InvalidShape        a size outside 1..2^31-1
     ├── InvalidConfig       a kernel configuration no sm_90 device can run
+    ├── InvalidSetting      an environment variable that is not understood
     ├── ShapeFileError      a shape file that is not understood: file:line: reason
     ├── CompileError        NVRTC refused the source, or the result is unfit (spills, C75xx)
     ├── DoesNotFit          a shape whose operands exceed the device's memory
@@ -28,6 +29,10 @@ class InvalidShape(TunerError):
 
 class InvalidConfig(TunerError):
     """A kernel configuration that breaks a rule in `tuner.legality`."""
+
+
+class InvalidSetting(TunerError):
+    """A setting of the environment that is not understood."""
 
 
 class ShapeFileError(TunerError):

@@ -1,5 +1,6 @@
 """What a Hopper device offers, and how one is named."""
 
+import re
 from dataclasses import dataclass
 from math import ceil
 
@@ -49,3 +50,22 @@ class DeviceIdentity:
         """Names what makes two devices alike for tuning, such as `sm90-132sm-141gb`."""
         major, minor = self.compute_capability
         return f"sm{major}{minor}-{self.sms}sm-{self.memory_gb}gb"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClass:
+    """What the key of a device tells of it."""
+
+    capability: str
+    sms: int
+    memory_gb: int
+
+    @property
+    def is_hopper(self) -> bool:
+        return self.capability == "sm90"
+
+
+def device_class(key: str) -> DeviceClass | None:
+    """What `key` tells; None if it is no key, such as a device's name."""
+    told = re.fullmatch(r"(sm[0-9]{2,3})-([0-9]{1,5})sm-([0-9]{1,5})gb", key)
+    return DeviceClass(told[1], int(told[2]), int(told[3])) if told else None

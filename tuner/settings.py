@@ -11,12 +11,14 @@ class Settings:
 
     database_url: TUNER_DATABASE_URL, default a SQLite file in the user's data directory.
     cache_dir: TUNER_CACHE_DIR, default the user's cache directory; holds cubins.
-    api_token: TUNER_API_TOKEN; no route needs it yet.
+    api_token: TUNER_API_TOKEN; `POST /runs` asks for it, and takes nothing where it is None.
     """
 
     database_url: str
     cache_dir: Path
     api_token: str | None = None
+    rate_limit: str | None = None
+    kernel_hash: str | None = None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
@@ -29,4 +31,6 @@ class Settings:
             database_url=environment.get("TUNER_DATABASE_URL") or f"sqlite:///{data / 'tuner.db'}",
             cache_dir=Path(cache) if cache else user_cache_path("gemm-tuner", appauthor=False),
             api_token=environment.get("TUNER_API_TOKEN") or None,
+            rate_limit=environment.get("TUNER_RATE_LIMIT") or None,
+            kernel_hash=environment.get("TUNER_KERNEL_HASH") or None,
         )

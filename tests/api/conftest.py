@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from tuner.api import follower
 from tuner.api.app import create_app
+from tuner.api.limits import Limits
 from tuner.config import KernelConfig, KernelVariant, LaunchKnobs
 from tuner.shape import GemmShape, Problem
 from tuner.store.engine import open_store
@@ -88,6 +90,11 @@ def fill(repository: Repository, key: str = KEY, name: str = NAME) -> None:
         repository.finish_shape(outcome(shape, state, key, name, detail))
 
 
+@pytest.fixture(autouse=True)
+def _follow_closely(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "POLL_S", 0.03)
+
+
 @pytest.fixture(scope="session")
 def filled_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A filled SQLite file that nobody may change."""
@@ -104,9 +111,10 @@ def database(filled_database: Path, tmp_path: Path) -> Path:
 
 
 @contextmanager
-def serving(url: str) -> Iterator[TestClient]:
+def serving(url: str, api_token: str | None = None) -> Iterator[TestClient]:
     """A client that turns an exception of the service into its 500, as a server does."""
-    with TestClient(create_app(url), raise_server_exceptions=False) as client:
+    app = create_app(url, api_token=api_token, limits=Limits(rate=None))
+    with TestClient(app, raise_server_exceptions=False) as client:
         yield client
 
 

@@ -1,6 +1,7 @@
 """Nothing that a client sends is a server error; what is refused is named with its range."""
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.api.bad_requests import BAD_REQUESTS, TOKEN, Bad
 from tests.api.conftest import serving
 
 BAD_NUMBERS = [
@@ -35,9 +37,10 @@ RANGE = "a whole number from 1 to 2147483647 in ASCII digits"
 
 
 @pytest.fixture(scope="module")
-def client(filled_database: Path) -> Iterator[TestClient]:
-    """One service for all: a refusal leaves nothing behind."""
-    with serving(f"sqlite:///{filled_database}") as client:
+def client(filled_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """One service for all: a refusal leaves nothing behind but a count."""
+    database = shutil.copy(filled_database, tmp_path_factory.mktemp("bad"))
+    with serving(f"sqlite:///{database}", api_token=TOKEN) as client:
         yield client
 
 
@@ -93,9 +96,9 @@ def test_thousands_of_parameters_are_refused_quickly_and_briefly(
     assert time.monotonic() - began < 30
 
 
-def test_largest_extents_are_accepted(client: TestClient) -> None:
+def test_largest_extents_are_accepted_and_fit_no_device(client: TestClient) -> None:
     response = client.get("/best-config?m=2147483647&n=2147483647&k=2147483640")
-    assert (response.status_code, response.json()["state"]) == (404, "never_tuned")
+    assert (response.status_code, response.json()["state"]) == (404, "unsupported")
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "offset=-1", "limits=1"])
@@ -122,6 +125,23 @@ def test_unknown_paths_and_methods_are_problems_too(
     assert response.status_code == status
     assert response.headers["content-type"] == "application/problem+json"
     assert response.json()["status"] == status
+
+
+@pytest.mark.parametrize("bad", BAD_REQUESTS, ids=lambda bad: f"{bad.method} {bad.url[:50]!a}")
+def test_bad_request_made_by_hand_is_refused_as_a_problem_and_never_a_500(
+    client: TestClient, bad: Bad
+) -> None:
+    response = client.request(bad.method, bad.url, content=bad.body, headers=dict(bad.headers))
+    assert response.status_code == bad.status, response.text[:500]
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.headers["x-request-id"]
+    problem = json.loads(response.text, parse_constant=pytest.fail)
+    assert (problem["status"], bool(problem["detail"])) == (bad.status, True)
+    assert len(response.text) < 10_000
+
+
+def test_a_hundred_bad_requests_are_made() -> None:
+    assert len(BAD_REQUESTS) >= 100
 
 
 @settings(max_examples=75, deadline=None)

@@ -15,7 +15,7 @@ from tuner.errors import DeviceError
 def test_upgrade_makes_the_tables_and_then_finds_nothing_to_do(cli: Cli, database: Path) -> None:
     first, second = cli("db", "upgrade"), cli("db", "upgrade")
     assert (first.code, second.code) == (0, 0)
-    assert first.out.startswith(f"{database}: schema none -> 0002")
+    assert first.out.startswith(f"{database}: schema none -> 0003")
     assert (
         second.out == f"{database} is at schema {first.out.split()[-1].rstrip('.')}, the newest.\n"
     )
@@ -25,7 +25,7 @@ def test_sound_database_is_checked_with_its_rows(cli: Cli, database: Path) -> No
     cli("db", "upgrade")
     ended = cli("db", "check")
     assert ended.code == 0
-    assert ended.out.startswith(f"{database}: sound, schema 0002; 0 measurements, ")
+    assert ended.out.startswith(f"{database}: sound, schema 0003; 0 measurements, ")
     assert json.loads(cli("db", "check", "--json").out)["problems"] == []
 
 

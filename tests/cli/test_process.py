@@ -183,7 +183,7 @@ def test_help_starts_in_half_a_second_without_the_search_the_database_or_cuda() 
 
 @pytest.mark.parametrize(
     "command",
-    [[], ["run"], ["best"], ["serve"], ["bench"], ["doctor"], ["db"], ["db", "check"]],
+    [[], ["run"], ["best"], ["serve"], ["worker"], ["bench"], ["doctor"], ["db"], ["db", "check"]],
 )
 def test_every_command_explains_itself(command: list[str], cli: Cli) -> None:
     ended = cli(*command, "--help")
@@ -195,6 +195,7 @@ def test_help_names_every_environment_variable_of_the_command_line(cli: Cli) -> 
     said = " ".join(cli("--help").out.split())
     assert "TUNER_DATABASE_URL" in said
     assert "TUNER_CACHE_DIR" in said
+    assert "TUNER_API_TOKEN" in said
 
 
 def test_version_is_that_of_the_package(cli: Cli) -> None:

@@ -18,7 +18,7 @@ from tuner.config import KernelConfig, KernelVariant
 from tuner.device.protocol import Entrant, Prepared
 from tuner.errors import DeviceCrashed, DeviceError, DoesNotFit
 from tuner.hardware import DeviceIdentity
-from tuner.search.seeds import estimate_us
+from tuner.lookup.cost_model import estimate_us
 from tuner.shape import Problem
 from tuner.trial import (
     PROTOCOL_COOL,

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.device.cuda.arguments import LaunchArguments, TileGrid
-from tuner.device.cuda.launch import RASTERS
+from tuner.device.cuda.arguments import RASTERS, LaunchArguments, TileGrid
 
 KERNELS = Path(__file__).parents[2] / "kernels"
 

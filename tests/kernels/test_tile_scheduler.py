@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.config import KernelConfig, KernelVariant, LaunchKnobs, Raster
-from tuner.device.cuda.launch import RASTERS
+from tuner.device.cuda.arguments import RASTERS
 from tuner.shape import GemmShape, Problem
 from tuner.tiling import tiling_of
 

@@ -15,7 +15,7 @@ from tests.store.examples import (
     kernel,
     race,
 )
-from tuner.lookup import Answer, Match, Race, choose
+from tuner.lookup import Answer, Confidence, Match, Race, Regret, choose
 from tuner.shape import GemmShape
 from tuner.trial import PROTOCOL_COOL, PROTOCOL_HOT
 
@@ -64,6 +64,12 @@ def test_the_json_is_that_of_the_service() -> None:
                 "speedup": pytest.approx(1.2),
             },
         },
+        "confidence": {
+            "samples": 9,
+            "ci95_us": [80.0, 80.0],
+            "expected_regret": None,
+            "distance": 0.0,
+        },
         "use": "kernel",
         "library": None,
         "ties": [config(256).to_dict()],
@@ -102,11 +108,18 @@ def test_an_answer_that_was_not_measured_has_room_in_the_same_form() -> None:
         stale=False,
         source="measured",
         numerics="invariant",
+        predicted=Confidence(0, (70.0, 90.0), Regret(0.01, 0.03, 4), 0.03),
     )
     body = answer.to_json()
     assert body["match"] == {"tier": "layer", "from_shape": {"m": 4000, "n": 2112, "k": 72}}
     assert (body["measurement"], body["baseline"], body["speedup"]) == (None, None, None)
     assert body["measured_at"] is None
+    assert body["confidence"] == {
+        "samples": 0,
+        "ci95_us": [70.0, 90.0],
+        "expected_regret": {"mean": 0.01, "p95": 0.03, "cases": 4},
+        "distance": 0.03,
+    }
 
 
 def test_looking_up_needs_the_standard_library_only() -> None:

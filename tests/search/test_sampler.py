@@ -8,8 +8,9 @@ import pytest
 
 from tests.device.fake import TOOLCHAIN, true_us
 from tuner.config import KernelConfig
+from tuner.lookup.cost_model import estimate_us
 from tuner.search.sampler import Searcher
-from tuner.search.seeds import estimate_us, nearest, ranked, seeds, winners
+from tuner.search.seeds import nearest, ranked, seeds, winners
 from tuner.search.space import article_config, menu, sample
 from tuner.shape import GemmShape, Problem
 from tuner.trial import (

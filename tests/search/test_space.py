@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tuner.config import KernelConfig, KernelVariant
 from tuner.legality import faults
-from tuner.search.launches import knob_menu, knob_neighbours, resident_sms, sms_choices
+from tuner.lookup.launches import resident_sms, sms_choices
+from tuner.search.launches import knob_menu, knob_neighbours
 from tuner.search.space import (
     article_config,
     menu,

@@ -24,7 +24,7 @@ def test_a_newer_database_is_refused_with_both_schemas_named(
     with closing(sqlite3.connect(database_file)) as connection, connection:
         connection.execute(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'")
     before = database_file.read_bytes()
-    with pytest.raises(StoreError, match=r"schema 9999.*up to 0002"):
+    with pytest.raises(StoreError, match=r"schema 9999.*up to 0003"):
         import_file(store, database_file)
     assert database_file.read_bytes() == before
 

@@ -18,7 +18,7 @@ def test_a_sound_database_is_ok_and_its_rows_are_counted(database_url: str) -> N
         store.finish_shape(outcome())
     health = check_store(database_url)
     assert health.ok
-    assert (health.revision, health.head) == ("0002", "0002")
+    assert (health.revision, health.head) == ("0003", "0003")
     filled = {name: count for name, count in health.rows.items() if count}
     assert filled == {"measurements": 2, "shape_outcomes": 1, "devices": 1}
     assert health.rows.keys() == metadata.tables.keys()
@@ -30,7 +30,7 @@ def test_an_empty_database_is_sent_to_upgrade(bare_database_url: str) -> None:
         path.touch()
     health = check_store(bare_database_url)
     assert not health.ok
-    assert "has no tables yet; `tuner db upgrade` brings it to 0002" in health.problems[0]
+    assert "has no tables yet; `tuner db upgrade` brings it to 0003" in health.problems[0]
     assert check_store(bare_database_url) == health
 
 
@@ -61,10 +61,10 @@ def test_an_older_database_is_sent_to_upgrade(
     with open_store(database_url):
         pass
     monkeypatch.setattr(
-        schema, "revision", lambda *_: schema.Revision("0002", "0003"), raising=True
+        schema, "revision", lambda *_: schema.Revision("0003", "0004"), raising=True
     )
     (problem,) = check_store(database_url).problems
-    assert "stands at schema 0002; `tuner db upgrade` brings it to 0003." in problem
+    assert "stands at schema 0003; `tuner db upgrade` brings it to 0004." in problem
 
 
 def test_a_server_that_is_not_there_is_a_problem(tmp_path: Path) -> None:

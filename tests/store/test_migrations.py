@@ -65,11 +65,11 @@ def next_release(tmp_path: Path) -> Path:
     """The migrations with one more, as a later release would have it."""
     scripts = tmp_path / "migrations of 100%"
     shutil.copytree(schema.MIGRATIONS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
-    (scripts / "versions" / "0003_memory_clock.py").write_text(
+    (scripts / "versions" / "0004_memory_clock.py").write_text(
         '"""Rows before this one stay NULL: nobody looked."""\n'
         "import sqlalchemy as sa\n"
         "from alembic import op\n"
-        'revision, down_revision = "0003", "0002"\n'
+        'revision, down_revision = "0004", "0003"\n'
         "def upgrade():\n"
         '    op.add_column("measurements", sa.Column("memory_clock_mhz", sa.BigInteger()))\n'
         "def downgrade():\n"
@@ -90,7 +90,7 @@ def first_release(tmp_path: Path) -> Path:
 
 
 def test_the_migrations_make_the_tables_that_the_code_expects(bare_database_url: str) -> None:
-    assert upgrade_store(bare_database_url) == schema.Revision(None, "0002")
+    assert upgrade_store(bare_database_url) == schema.Revision(None, "0003")
     with engine_at(bare_database_url) as engine, engine.connect() as connection:
         options = {"version_table": schema.VERSION_TABLE, "compare_type": True}
         context = MigrationContext.configure(connection, opts=options)
@@ -138,7 +138,7 @@ def test_an_older_database_is_brought_up_with_its_rows_and_taken_back(
     before = contents(database_url)
     with engine_at(database_url) as engine:
         stood = upgrade(engine, locate(database_url), next_release)
-        assert stood == schema.Revision("0002", "0003")
+        assert stood == schema.Revision("0003", "0004")
         with engine.connect() as connection:
             assert connection.execute(text("SELECT memory_clock_mhz FROM measurements")).all() == [
                 (None,),
@@ -146,7 +146,7 @@ def test_an_older_database_is_brought_up_with_its_rows_and_taken_back(
             ]
             assert len(connection.execute(select(measurements)).all()) == 2
         with engine.begin() as connection:
-            schema.downgrade(connection, "0002", next_release)
+            schema.downgrade(connection, "0003", next_release)
     assert contents(database_url) == before
 
 
@@ -163,9 +163,9 @@ def test_a_database_of_the_first_release_keeps_its_rows_and_can_lease_and_publis
     assert (len(before["measurements"]), len(before["shape_outcomes"])) == (2, 1)
     assert "leases" not in before
 
-    assert upgrade_store(bare_database_url) == schema.Revision("0001", "0002")
+    assert upgrade_store(bare_database_url) == schema.Revision("0001", "0003")
     after = contents(bare_database_url)
-    new = {"leases", "misses", "generations", "publications"}
+    new = {"leases", "misses", "jobs", "generations", "publications"}
     assert {name: after[name] for name in new} == {name: [] for name in new}
     kept = before.keys() - {schema.VERSION_TABLE}
     assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
@@ -207,11 +207,11 @@ def test_of_an_older_sqlite_database_a_copy_is_kept(tmp_path: Path, next_release
     path = tmp_path / "tuner.db"
     fill(f"sqlite:///{path}")
     before = contents(f"sqlite:///{path}")
-    (tmp_path / "tuner.db.schema-0002.backup").write_text("somebody's file")
+    (tmp_path / "tuner.db.schema-0003.backup").write_text("somebody's file")
     with engine_at(f"sqlite:///{path}") as engine:
         upgrade(engine, locate(f"sqlite:///{path}"), next_release)
-    assert contents(f"sqlite:///{tmp_path / 'tuner.db.schema-0002-2.backup'}") == before
-    assert (tmp_path / "tuner.db.schema-0002.backup").read_text() == "somebody's file"
+    assert contents(f"sqlite:///{tmp_path / 'tuner.db.schema-0003-2.backup'}") == before
+    assert (tmp_path / "tuner.db.schema-0003.backup").read_text() == "somebody's file"
 
 
 def test_without_room_for_a_copy_an_older_database_stays_as_it_is(
@@ -235,7 +235,7 @@ def test_a_failing_migration_leaves_the_database_as_it_was(
 ) -> None:
     fill(database_url)
     before = contents(database_url)
-    script = next_release / "versions" / "0003_memory_clock.py"
+    script = next_release / "versions" / "0004_memory_clock.py"
     half = '    op.execute("INSERT INTO nowhere VALUES (1)")\ndef downgrade'
     script.write_text(script.read_text().replace("def downgrade", half))
     with engine_at(database_url) as engine, pytest.raises(StoreError, match="nowhere"):
@@ -256,7 +256,7 @@ def test_a_newer_database_is_refused_with_both_versions_and_nothing_written(
             attempt(database_url)
         message = str(raised.value)
         assert "has schema 0917, made by a newer gemm-tuner" in message
-        assert f"{__version__}, knows schemas up to 0002" in message
+        assert f"{__version__}, knows schemas up to 0003" in message
     assert contents(database_url) == before
     assert path is None or path.read_bytes() == raw
     assert "0917" in check_store(database_url).problems[0]
@@ -334,6 +334,7 @@ def test_migrations_come_with_the_package() -> None:
     assert sorted(p.stem for p in (schema.MIGRATIONS / "versions").glob("0*.py")) == [
         "0001_measurements",
         "0002_leases_and_generations",
+        "0003_jobs",
     ]
 
 

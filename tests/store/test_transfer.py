@@ -225,7 +225,7 @@ def test_the_header_names_format_schema_counts_and_content(tmp_path: Path) -> No
     done = exported(source, tmp_path / "rows.jsonl")
     header = json.loads((tmp_path / "rows.jsonl").read_text().splitlines()[0])
     assert header["format"] == "gemm-tuner-rows/1"
-    assert header["schema"] == "0002"
+    assert header["schema"] == "0003"
     assert header["content_hash"] == done.content_hash
     assert [header[n] for n in ("measurements", "shape_outcomes", "runs")] == [4, 1, 1]
     assert header["exported_from"] == str(tmp_path / "a.db")

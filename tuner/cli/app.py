@@ -15,6 +15,7 @@ from tuner.cli.generations import generations, publish
 from tuner.cli.move import export, import_, merge
 from tuner.cli.run import run
 from tuner.cli.serve import serve
+from tuner.cli.worker import worker
 from tuner.errors import ShapeFileError, TunerError
 
 EXTRAS = {
@@ -24,6 +25,7 @@ EXTRAS = {
     "psycopg": "postgres",
     "fastapi": "api",
     "uvicorn": "api",
+    "jinja2": "api",
     "cuda": "worker",
     "cupy": "worker",
     "numpy": "worker",
@@ -61,7 +63,7 @@ app = typer.Typer(
     cls=Commands,
     help="Finds, proves and serves the fastest configuration of a Hopper bf16 GEMM kernel.",
     epilog="Settings: TUNER_DATABASE_URL, the database; TUNER_CACHE_DIR, for compiled "
-    "kernels. TUNER_API_TOKEN is reserved: no route of the service needs it yet.\n\n"
+    "kernels; TUNER_API_TOKEN, what the service asks of those who queue shapes.\n\n"
     "Exit codes: 0 every shape has a config; 2 bad usage or input, nothing started; "
     "3 finished, some shapes have none; 4 no usable device; 5 database unusable; "
     "130 interrupted, finished work kept.",
@@ -93,6 +95,7 @@ def options(
 app.command()(run)
 app.command()(best)
 app.command()(serve)
+app.command()(worker)
 app.command()(bench)
 app.command()(doctor)
 app.command()(export)

@@ -12,7 +12,7 @@ from tuner.cli.formats import plural, times_faster
 from tuner.cli.options import DatabaseOption, JsonOption, settings
 
 if TYPE_CHECKING:
-    from tuner.lookup.snapshot import Entry
+    from tuner.lookup.entries import Entry
     from tuner.store.generations import Published
 
 SHOWN_DIGITS = 16

@@ -73,6 +73,17 @@ JobsOption = Annotated[
     int | None,
     typer.Option("--jobs", min=1, help="Compiler processes. Default: one for each CPU core."),
 ]
+TrialsOption = Annotated[
+    int | None, typer.Option("--trials", min=1, help="Configs to try per shape. Default: 96.")
+]
+SecondsOption = Annotated[
+    float | None,
+    typer.Option(
+        "--seconds-per-shape",
+        min=0.1,
+        help="End the search of a shape after this long. Default: no limit.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
 

@@ -67,7 +67,7 @@ def _advance(
 def _print_line(console: Console, event: Event, answer: Answer | None) -> None:
     if isinstance(event, ShapeEnded):
         console.print(
-            f"[{event.position}/{event.total}] {_ended(event.outcome, event.resumed, answer)}",
+            f"[{event.position}/{event.total}] {ended_line(event.outcome, event.resumed, answer)}",
             markup=False,
             soft_wrap=True,
         )
@@ -75,7 +75,8 @@ def _print_line(console: Console, event: Event, answer: Answer | None) -> None:
         console.print(event.text, markup=False, soft_wrap=True)
 
 
-def _ended(outcome: ShapeOutcome, resumed: bool, answer: Answer | None) -> str:
+def ended_line(outcome: ShapeOutcome, resumed: bool, answer: Answer | None) -> str:
+    """How a shape ended, and what its best config does."""
     shape = outcome.problem.shape
     if outcome.state is not ShapeState.TUNED:
         return ended_without(shape, outcome.state, outcome.detail)

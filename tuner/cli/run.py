@@ -19,7 +19,9 @@ from tuner.cli.options import (
     MoreShapes,
     Output,
     OutputOption,
+    SecondsOption,
     ShapesOption,
+    TrialsOption,
     command_line,
     settings,
     shape_paths,
@@ -38,13 +40,8 @@ def run(
     more: MoreShapes = None,
     device: DeviceOption = None,
     db: DatabaseOption = None,
-    trials: Annotated[
-        int | None, typer.Option(min=1, help="Configs to try per shape. Default: 96.")
-    ] = None,
-    seconds_per_shape: Annotated[
-        float | None,
-        typer.Option(min=0.1, help="End the search of a shape after this long. Default: no limit."),
-    ] = None,
+    trials: TrialsOption = None,
+    seconds_per_shape: SecondsOption = None,
     d: OutputOption = Output.ROW,
     jobs: JobsOption = None,
     realtime: Annotated[

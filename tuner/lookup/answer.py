@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from tuner.config import KernelConfig
+from tuner.lookup.confidence import Confidence
 from tuner.lookup.numerics import Numerics
 from tuner.shape import GemmShape, Problem
 from tuner.trial import Source, Toolchain
@@ -16,7 +17,13 @@ Use = Literal["kernel", "cublas", "cublaslt"]
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """How the answer was found; `from_shape` is the tuned shape it was borrowed from, if any."""
+    """How the answer was found.
+
+    exact: measured. layer: M lies inside a tuned interval. nearest: borrowed from a shape tuned on
+    the device; sibling: on another Hopper part. model: no tuned shape is near, or none has a config
+    that the analytic model thinks fit.
+    from_shape: the tuned shape it was borrowed from, in the asked memory order of D.
+    """
 
     tier: Tier = "exact"
     from_shape: GemmShape | None = None
@@ -66,9 +73,13 @@ class Answer:
 
     timings: one for each protocol that counted, the one that `measurement` shows first; empty
         for a tier that predicts instead of measuring, and then `speedup` is None.
-    use: the fastest measured; `library` says how to call it where that is not the kernel.
+    use: the fastest measured, or expected to be; `library` says how to call it where that is not
+        the kernel.
     ties: the other configs that the races cannot tell from this one.
+    toolchain: what the config was proven with or, for the tier model, the model scored with.
+    measured_at: None for a tier that predicts.
     stale: made with another kernel, compiler or driver than the current ones.
+    predicted: how sure a tier is that did not measure this problem; None for one that did.
     """
 
     problem: Problem
@@ -86,6 +97,16 @@ class Answer:
     stale: bool
     source: Source
     numerics: Numerics
+    predicted: Confidence | None = None
+
+    @property
+    def confidence(self) -> Confidence:
+        if self.predicted is not None:
+            return self.predicted
+        shown = self.measurement
+        if shown is None:
+            return Confidence(0, None, None, None)
+        return Confidence(shown.samples, shown.ci95_us, None, 0.0)
 
     @property
     def measurement(self) -> Timing | None:
@@ -120,6 +141,7 @@ class Answer:
             "measurement": shown.measurement() if shown else None,
             "baseline": shown.baseline() if shown else None,
             "speedup": self.speedup,
+            "confidence": self.confidence.to_json(),
             "protocols": {t.protocol: _per_protocol(t) for t in self.timings},
             "use": self.use,
             "library": _library(self.library),

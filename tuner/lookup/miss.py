@@ -8,7 +8,7 @@ from tuner.lookup.numerics import Numerics
 from tuner.shape import GemmShape, Problem
 from tuner.trial import ShapeOutcome, ShapeState
 
-MissState = Literal["never_tuned", "no_valid_config", "unsupported"]
+MissState = Literal["never_tuned", "no_valid_config", "unsupported", "unknown_device"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,17 +11,21 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any, Literal
 
-from tuner.errors import TunerError
+from tuner.config import KernelConfig
+from tuner.errors import InvalidConfig, TunerError
 from tuner.lookup.answer import Answer
+from tuner.lookup.entries import Entry, entry_of, problem_of
+from tuner.lookup.layer import Layer
+from tuner.lookup.numerics import Numerics
+from tuner.lookup.terms import ALL_TERMS, Terms
 from tuner.shape import Problem
 
-SNAPSHOT_FORMAT = "gemm-tuner-snapshot/1"
-Entry = Mapping[str, Any]
+SNAPSHOT_FORMAT = "gemm-tuner-snapshot/2"
+"""Under each entry an answer for all terms, and layers."""
+FIRST_FORMAT = "gemm-tuner-snapshot/1"
+"""Under each entry an answer for each protocol, and no layers; still read."""
+_PROTOCOLS = frozenset(terms.protocol for terms in ALL_TERMS)
 Kind = Literal["added", "removed", "changed", "remeasured"]
-
-_TOLD_ONCE = ("device", "match", "stale")
-"""Of an answer: the same for all entries, or a matter between its rows and the reader."""
-_PROBLEM = ("m", "n", "k", "sms", "dtype", "layout", "d", "epilogue")
 
 
 class InvalidSnapshot(TunerError):
@@ -44,12 +48,17 @@ class Snapshot:
             read = json.loads(self.body)
         except (ValueError, RecursionError) as error:
             raise InvalidSnapshot(f"a snapshot must be JSON ({error}).") from None
-        if not isinstance(read, dict) or read.get("format") != SNAPSHOT_FORMAT:
-            named = read.get("format") if isinstance(read, dict) else None
+        named = read.get("format") if isinstance(read, dict) else None
+        if named not in (SNAPSHOT_FORMAT, FIRST_FORMAT):
             raise InvalidSnapshot(
-                f"the snapshot names the format {named!r}; this version reads {SNAPSHOT_FORMAT}."
+                f"the snapshot names the format {named!r}; this version reads {SNAPSHOT_FORMAT} "
+                f"and {FIRST_FORMAT}."
             )
-        return read
+        return dict(read)
+
+    @property
+    def format(self) -> str:
+        return str(self._read["format"])
 
     @property
     def device_key(self) -> str:
@@ -59,27 +68,43 @@ class Snapshot:
     def device_name(self) -> str:
         return str(self._read["device"]["name"])
 
-    @property
+    @cached_property
     def entries(self) -> list[Entry]:
-        """One for each problem, in the order of problems; see `entry_of`."""
-        return list(self._read["entries"])
+        """One for each problem, in the order of problems; see `entry_of`.
 
-    def find(self, problem: Problem, protocol: str | None = None) -> Entry | None:
-        """The answer to `problem`, under `protocol` where that is asked for; None without one."""
-        found = self._by_problem.get(_key(problem))
-        if found is None or protocol is None:
+        `under` holds the answer for every other label of terms that has one.
+        """
+        complete = _with_all_terms if self.format == FIRST_FORMAT else _with_repeats
+        return [complete(entry) for entry in self._read["entries"]]
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        return tuple(Layer.from_json(layer) for layer in self._read.get("layers", ()))
+
+    def find(
+        self,
+        problem: Problem,
+        protocol: str | None = None,
+        *,
+        plain: bool = False,
+        numerics: Numerics | None = None,
+    ) -> Entry | None:
+        """The answer to `problem` on the terms asked for; None without one."""
+        found = self._by_problem.get(problem)
+        label = Terms(protocol, plain, numerics == "invariant").label
+        if found is None or not label:
             return found
-        under: Entry | None = found["under"].get(protocol)
+        under: Entry | None = found["under"].get(label)
         return under
 
     @cached_property
-    def _by_problem(self) -> dict[tuple[Any, ...], Entry]:
-        return {_entry_key(entry): entry for entry in self.entries}
+    def _by_problem(self) -> dict[Problem, Entry]:
+        return {problem_of(entry): entry for entry in self.entries}
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What differs in one problem; `changed` is another config or routine to use."""
+    """What differs in one problem or layer; `changed` is another config or routine to use."""
 
     kind: Kind
     problem: str
@@ -91,19 +116,17 @@ def build_snapshot(
     device_key: str,
     device_name: str,
     answers: Iterable[tuple[Answer, Mapping[str, Answer]]],
+    layers: Iterable[Layer] = (),
 ) -> Snapshot:
-    """Each answer with what is best under single protocols. The order of answers is no matter."""
-    entries = [
-        {**entry_of(best), "under": {name: entry_of(one) for name, one in under.items()}}
-        for best, under in answers
-    ]
+    """Each answer with what is best on other terms, by label. The order of answers is no matter."""
+    entries = {best.problem: _entry(best, under) for best, under in answers}
     body = {
         "format": SNAPSHOT_FORMAT,
         "device": {"key": device_key, "name": device_name},
-        "entries": sorted(entries, key=_entry_key),
+        "entries": [entries[problem] for problem in sorted(entries)],
+        "layers": [layer.to_json() for layer in sorted(layers, key=_layer_order)],
     }
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return Snapshot(text.encode())
+    return Snapshot(_canonical(body).encode())
 
 
 def read_snapshot(body: bytes, id: str) -> Snapshot:
@@ -116,29 +139,49 @@ def read_snapshot(body: bytes, id: str) -> Snapshot:
         )
     try:
         for entry in snapshot.entries:
-            hash(_entry_key(entry))
-            dict(entry["under"]), dict(entry["config"]), entry["use"], entry["library"]
-        str(snapshot.device_key + snapshot.device_name)
-    except (KeyError, TypeError, ValueError) as error:
+            problem_of(entry)
+            for told in (entry, *entry["under"].values()):
+                dict(told["config"]), told["use"], told["library"]
+        str(snapshot.device_key + snapshot.device_name), len(snapshot.layers)
+    except (AttributeError, KeyError, TypeError, ValueError, TunerError) as error:
         raise InvalidSnapshot(f"the snapshot {id} is not of this form ({error}).") from None
     return snapshot
 
 
-def entry_of(answer: Answer) -> dict[str, Any]:
-    """The answer's JSON without what a whole snapshot shares."""
-    return {name: value for name, value in answer.to_json().items() if name not in _TOLD_ONCE}
-
-
 def compare(before: Snapshot, after: Snapshot) -> list[Change]:
-    """What changed from one snapshot to the other, by problem."""
-    old = {_entry_key(entry): entry for entry in before.entries}
-    new = {_entry_key(entry): entry for entry in after.entries}
+    """What changed from one snapshot to the other, by problem and then by interval of a layer.
+
+    Where one is of the first format, only what that tells is compared.
+    """
+    everything = FIRST_FORMAT not in (before.format, after.format)
+    old, new = _comparable(before, everything), _comparable(after, everything)
     changes = []
     for key in sorted(old.keys() | new.keys()):
         a, b = old.get(key), new.get(key)
         if a != b:
-            changes.append(Change(_kind(a, b), _label(key), a, b))
+            changes.append(Change(_kind(a, b), key[-1], a, b))
     return changes
+
+
+def _comparable(snapshot: Snapshot, everything: bool) -> dict[tuple[Any, ...], Entry]:
+    """Entries, and intervals as entries, by a key that ends with how to call them."""
+    found: dict[tuple[Any, ...], Entry] = {}
+    for entry in snapshot.entries:
+        problem = problem_of(entry)
+        under = {
+            label: told
+            for label, told in entry["under"].items()
+            if everything or label in _PROTOCOLS
+        }
+        found[0, problem, "", 0, _called(problem, str(problem.shape))] = {**entry, "under": under}
+    for layer in snapshot.layers:
+        for told in layer.to_json()["intervals"]:
+            low, high = told["m"]
+            extents = f"{low}..{high}x{layer.n}x{layer.k}"
+            name = " ".join((_called(layer.key, extents), layer.terms.label)).strip()
+            interval = {"library": None, "speedup": None, "under": {}, **told}
+            found[1, layer.key, layer.terms.label, low, name] = interval
+    return found
 
 
 def _kind(before: Entry | None, after: Entry | None) -> Kind:
@@ -150,18 +193,60 @@ def _kind(before: Entry | None, after: Entry | None) -> Kind:
     return "remeasured" if same else "changed"
 
 
-def _entry_key(entry: Entry) -> tuple[Any, ...]:
-    values = {**entry["shape"], **entry}
-    return tuple(values[name] for name in _PROBLEM)
+def _entry(best: Answer, under: Mapping[str, Answer]) -> dict[str, Any]:
+    """An answer that equals the one of another label is that label's name instead."""
+    found = entry_of(best)
+    labels = {_canonical(found): ""}
+    told: dict[str, Any] = {}
+    for label in sorted(under):
+        entry = entry_of(under[label])
+        first = labels.setdefault(_canonical(entry), label)
+        told[label] = entry if first == label else first
+    return {**found, "under": told}
 
 
-def _key(problem: Problem) -> tuple[Any, ...]:
-    shape = problem.shape
-    rest = (problem.sms, problem.dtype, problem.layout, problem.d, problem.epilogue)
-    return (shape.m, shape.n, shape.k, *rest)
+def _with_repeats(entry: Entry) -> Entry:
+    """The inverse of what `_entry` leaves out."""
+    alone = {name: value for name, value in entry.items() if name != "under"}
+    answers = {"": alone, **entry["under"]}
+    under = {
+        label: answers[told] if isinstance(told, str) else told
+        for label, told in entry["under"].items()
+    }
+    return {**alone, "under": under}
 
 
-def _label(key: tuple[Any, ...]) -> str:
-    m, n, k, sms, dtype, layout, d, epilogue = key
-    beside = "" if epilogue == "none" else f", {epilogue}"
-    return f"{m}x{n}x{k} ({dtype} {layout}, d={d}, {sms} SMs{beside})"
+def _with_all_terms(entry: Entry) -> Entry:
+    """An entry of the first format, whose best answers also serve on terms that they meet."""
+    under = dict(entry["under"])
+    alone = {name: value for name, value in entry.items() if name != "under"}
+    for terms in ALL_TERMS:
+        best = under.get(terms.protocol) if terms.protocol else alone
+        if best is not None and (terms.plain or terms.invariant) and _admits(terms, best["config"]):
+            under[terms.label] = {
+                **best,
+                "ties": [config for config in best["ties"] if _admits(terms, config)],
+                **({"use": "kernel", "library": None} if terms.invariant else {}),
+            }
+    return {**alone, "under": under}
+
+
+def _admits(terms: Terms, config: Mapping[str, Any]) -> bool:
+    try:
+        return terms.admit(KernelConfig.from_dict(config))
+    except InvalidConfig:
+        return False
+
+
+def _layer_order(layer: Layer) -> tuple[Problem, str]:
+    return layer.key, layer.terms.label
+
+
+def _canonical(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _called(problem: Problem, extents: str) -> str:
+    beside = "" if problem.epilogue == "none" else f", {problem.epilogue}"
+    rest = f"{problem.dtype} {problem.layout}, d={problem.d}, {problem.sms} SMs{beside}"
+    return f"{extents} ({rest})"

@@ -7,7 +7,8 @@ from statistics import median
 import numpy as np
 
 from tuner.config import KernelConfig
-from tuner.search.seeds import estimate_us, nearest
+from tuner.lookup.cost_model import estimate_us
+from tuner.search.seeds import nearest
 from tuner.search.surrogate import Belief, Points, expected_improvement
 from tuner.shape import Problem
 from tuner.trial import PROTOCOL_SCREEN, Measurement, TrialState

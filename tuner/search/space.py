@@ -10,23 +10,19 @@ from dataclasses import replace
 from itertools import product
 from random import Random
 
-from tuner.config import KernelConfig, KernelVariant, LaunchKnobs, Store
+from tuner.config import KernelConfig, KernelVariant, LaunchKnobs
 from tuner.hardware import L2_LINE_BYTES
 from tuner.legality import (
     MAX_SPLIT_CONSUMERS,
     MAX_STAGES,
     faults,
-    output_pitch,
     uneven,
     variant_faults,
 )
+from tuner.lookup.launches import default_knobs, split_choices, store_for
 from tuner.search.families import FAMILIES, FOURS, PAIRS, TWO_CONSUMERS, WIDE, Family
-from tuner.search.launches import (
-    default_knobs,
-    knob_menu,
-    split_choices,
-)
-from tuner.shape import ELEMENT_BYTES, TMA_ROW_MULTIPLE, Problem
+from tuner.search.launches import knob_menu
+from tuner.shape import ELEMENT_BYTES, Problem
 from tuner.tiling import round_up, tile_grid, tiling_of, wgmma_extents
 
 # The thresholds that follow are guesses, set to leave several hundred variants of a menu and fitted
@@ -88,11 +84,6 @@ def trusted_config(problem: Problem) -> KernelConfig:
     """The plain configuration that a device checks against higher precision, then trusts."""
     variant = KernelVariant(128, 128, stages=4, store=store_for(problem))
     return KernelConfig(variant, default_knobs(problem, variant))
-
-
-def store_for(problem: Problem) -> Store:
-    """A TMA store wherever the output's pitch allows one."""
-    return "direct" if output_pitch(problem) % TMA_ROW_MULTIPLE else "tma"
 
 
 def _variants(problem: Problem) -> Iterator[KernelVariant]:

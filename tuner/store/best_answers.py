@@ -6,7 +6,7 @@ from itertools import groupby
 from sqlalchemy import Connection, select
 
 from tuner.legality import faults
-from tuner.lookup import Answer, choose
+from tuner.lookup import Answer, answers_on_terms, choose
 from tuner.store.rows import problem_row, races_of, readable
 from tuner.store.tables import PROBLEM, devices, measurements
 from tuner.trial import PROTOCOL_COOL, PROTOCOL_HEAT, PROTOCOL_HOT, Measurement
@@ -31,6 +31,17 @@ def best_answers(
         alone = {name: choose(races, name, plain=plain) for name in ASKED_ALONE}
         under = {name: one for name, one in alone.items() if one and _runs(one)}
         yield best, under
+
+
+def best_on_terms(
+    connection: Connection, device_key: str
+) -> Iterator[tuple[Answer, Mapping[str, Answer]]]:
+    """By problem, the best answer and what is best on all other terms, by their label."""
+    for rows in raced_problems(connection, device_key):
+        found = answers_on_terms(races_of(rows))
+        if found is not None and _runs(found[0]):
+            best, under = found
+            yield best, {label: one for label, one in under.items() if _runs(one)}
 
 
 def raced_problems(connection: Connection, device_key: str) -> Iterator[list[Measurement]]:

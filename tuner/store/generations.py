@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, Select, func, select, text
 
 from tuner.errors import StoreError
 from tuner.lookup.snapshot import InvalidSnapshot, Snapshot, build_snapshot
-from tuner.store.best_answers import best_answers, device_name
+from tuner.store.best_answers import best_on_terms, device_name
 from tuner.store.generation_rows import generation_row, snapshot_of
 from tuner.store.repository import Repository, insert_new
 from tuner.store.tables import generations, publications
@@ -20,6 +20,10 @@ TRIES = 20
 """Snapshots that a publisher builds before it gives way to others for good."""
 _ONE_PUBLISHER = 0x70756273
 """The first half of the advisory lock that publishers to one Postgres database agree on."""
+
+
+class NoSuchGeneration(StoreError):
+    """No generation has the id that was named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,7 @@ class Generations:
         query = select(generations.c.id, generations.c.body).where(generations.c.id == id)
         row = connection.execute(query).mappings().one_or_none()
         if row is None:
-            raise StoreError(f"{self._repository.location} has no generation {id!a}.")
+            raise NoSuchGeneration(f"{self._repository.location} has no generation {id!a}.")
         try:
             return snapshot_of(dict(row))
         except InvalidSnapshot as error:
@@ -148,7 +152,7 @@ def _snapshot_now(connection: Connection, device_key: str) -> Snapshot:
     name = device_name(connection, device_key)
     if name is None:
         raise StoreError(f"nothing is stored for the device {device_key!a}.")
-    snapshot = build_snapshot(device_key, name, best_answers(connection, device_key))
+    snapshot = build_snapshot(device_key, name, best_on_terms(connection, device_key))
     if not snapshot.entries:
         raise StoreError(
             f"no shape has a raced config on {device_key}, so there is nothing to publish. Tune "

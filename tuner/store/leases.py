@@ -54,41 +54,49 @@ class Leases:
         The lease of an owner whose process ended on this machine is taken over at once.
         Raises: StoreError if the database cannot be used.
         """
-        job = _job(problem, device_key, toolchain, source)
-        if self._patiently(lambda: self.take(job)):
-            return Lease(self, job)
+        key = lease_key(problem, device_key, toolchain, source)
+        if self._patiently(lambda: self.take(key)):
+            return Lease(self, key)
         return None
 
-    def take(self, job: Row) -> bool:
-        """Own the lease of `job` from now on, if it is free or ours; one atomic statement."""
+    def take(self, key: Row) -> bool:
+        """Own the lease of `key` from now on, if it is free or ours; one atomic statement."""
         with self._repository.transaction(writes=True) as connection:
-            if _taken(connection, job, self.owner, self.seconds):
-                return True
-            holder = connection.execute(select(leases.c.owner).where(_is(job))).scalar()
-            gone = Owner.parse(holder or "")
-            if holder is None or gone is None or not gone.is_known_dead():
-                return False
-            return _taken(connection, job, self.owner, self.seconds, instead_of=holder)
+            return self.take_within(connection, key)
 
-    def renew(self, job: Row) -> bool:
+    def take_within(self, connection: Connection, key: Row) -> bool:
+        """As `take`, together with whatever else the caller's transaction does."""
+        if _taken(connection, key, self.owner, self.seconds):
+            return True
+        holder = connection.execute(select(leases.c.owner).where(_is(key))).scalar()
+        gone = Owner.parse(holder or "")
+        if holder is None or gone is None or not gone.is_known_dead():
+            return False
+        return _taken(connection, key, self.owner, self.seconds, instead_of=holder)
+
+    def renew(self, key: Row) -> bool:
         """Move the end of the lease on; False if it is not ours any more."""
-        mine = and_(_is(job), leases.c.owner == self.owner)
+        mine = and_(_is(key), leases.c.owner == self.owner)
         with self._repository.transaction(writes=True) as connection:
-            later = {"expires_at": _now(connection, self.seconds)}
+            later = {"expires_at": database_time(connection, self.seconds)}
             return connection.execute(update(leases).where(mine).values(later)).rowcount > 0
 
-    def release(self, job: Row) -> None:
+    def release(self, key: Row) -> None:
         """Let others have it; nothing happens if it is not ours."""
-        mine = and_(_is(job), leases.c.owner == self.owner)
         with self._repository.transaction(writes=True) as connection:
-            connection.execute(delete(leases).where(mine))
+            self.release_within(connection, key)
+
+    def release_within(self, connection: Connection, key: Row) -> None:
+        """As `release`, together with whatever else the caller's transaction does."""
+        mine = and_(_is(key), leases.c.owner == self.owner)
+        connection.execute(delete(leases).where(mine))
 
 
 class Lease:
     """A claimed problem; a context that renews the lease on a thread of its own."""
 
-    def __init__(self, of: Leases, job: Row) -> None:
-        self._leases, self._job = of, job
+    def __init__(self, of: Leases, key: Row) -> None:
+        self._leases, self._key = of, key
         self._stop = Event()
         self._thread = Thread(target=self._beat, name="lease", daemon=True)
 
@@ -106,7 +114,7 @@ class Lease:
         self._stop.set()
         self._thread.join()
         try:
-            self._leases.release(self._job)
+            self._leases.release(self._key)
         except StoreError:
             return
 
@@ -116,7 +124,7 @@ class Lease:
         A database that cannot be used gives it to nobody else.
         """
         try:
-            return self._leases.renew(self._job)
+            return self._leases.renew(self._key)
         except StoreError:
             return True
 
@@ -126,30 +134,34 @@ class Lease:
                 return
 
 
-def _job(problem: Problem, device_key: str, toolchain: Toolchain, source: Source) -> Row:
+def lease_key(problem: Problem, device_key: str, toolchain: Toolchain, source: Source) -> Row:
+    """The columns that a lease is named by."""
     made_with = {"kernel_hash": toolchain.kernel_hash, "nvrtc_version": toolchain.nvrtc_version}
     return {**problem_row(problem, device_key), **made_with, "source": source}
 
 
-def _is(job: Row) -> ColumnElement[bool]:
-    return and_(*(leases.c[name] == value for name, value in job.items()))
+def _is(key: Row) -> ColumnElement[bool]:
+    return and_(*(leases.c[name] == value for name, value in key.items()))
 
 
 def _taken(
-    connection: Connection, job: Row, owner: str, seconds: float, instead_of: str | None = None
+    connection: Connection, key: Row, owner: str, seconds: float, instead_of: str | None = None
 ) -> bool:
-    now = _now(connection)
-    times: dict[str, Any] = {"acquired_at": now, "expires_at": _now(connection, seconds)}
+    now = database_time(connection)
+    times: dict[str, Any] = {
+        "acquired_at": now,
+        "expires_at": database_time(connection, seconds),
+    }
     insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
     free = (leases.c.expires_at <= now) | leases.c.owner.in_([owner, instead_of or owner])
-    taken = insert(leases).values(**job, owner=owner, **times)
+    taken = insert(leases).values(**key, owner=owner, **times)
     taken = taken.on_conflict_do_update(
         index_elements=leases.primary_key.columns, set_={"owner": owner, **times}, where=free
     )
     return connection.execute(taken.returning(leases.c.owner)).scalar() == owner
 
 
-def _now(connection: Connection, later_s: float = 0.0) -> ColumnElement[Any]:
+def database_time(connection: Connection, later_s: float = 0.0) -> ColumnElement[Any]:
     """The clock of the database, `later_s` seconds on, in the form of the columns."""
     if connection.dialect.name == "sqlite":
         # As SQLAlchemy writes it: six digits, of which SQLite's clock has three.

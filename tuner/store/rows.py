@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import sha256
 from math import isfinite
 from typing import Any, Literal, cast
@@ -122,8 +123,10 @@ def measurement_of(row: Mapping[str, Any]) -> Measurement:
     )
 
 
+@lru_cache(maxsize=20_000)
 def config_of(text: str) -> KernelConfig:
     """The value of a `config` column. Raises: InvalidConfig for that of another version."""
+    # Thousands of rows have the same few configs, and reading one is most of reading a row.
     return KernelConfig.from_dict(json.loads(text))
 
 

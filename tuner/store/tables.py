@@ -212,9 +212,39 @@ misses = Table(
     *_problem_columns(),
     Column("tier", Words, nullable=False),
     Column("count", BigInteger, nullable=False),
+    # Summed over these look-ups: the share of a product's time that the answer is expected to lose.
+    Column("regret", Double, nullable=False),
     Column("first_at", UtcTime, nullable=False),
     Column("last_at", UtcTime, nullable=False),
     PrimaryKeyConstraint(*PROBLEM, "tier"),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    # Problems that workers are to tune; the jobs of one request share a run_id.
+    Column("id", RowId, primary_key=True),
+    Column("run_id", Words, nullable=False),
+    Column("origin", Words, nullable=False),
+    *_problem_columns(),
+    Column("state", Words, nullable=False),
+    Column("detail", Words, nullable=False),
+    # Who has it, or had it last: an owner of a lease, whose end says whether it still works on it.
+    Column("owner", Words),
+    Column("worker", Words),
+    Column("claims", BigInteger, nullable=False),
+    # By the clock of the database.
+    Column("asked_at", UtcTime, nullable=False),
+    Column("started_at", UtcTime),
+    Column("ended_at", UtcTime),
+    Index("ix_jobs_run", "run_id"),
+)
+Index(
+    "ix_jobs_unended",
+    jobs.c.device_key,
+    jobs.c.id,
+    sqlite_where=jobs.c.ended_at.is_(None),
+    postgresql_where=jobs.c.ended_at.is_(None),
 )
 
 generations = Table(

@@ -1,6 +1,12 @@
 """What a launch passes beside its tensor maps, laid out as the kernel reads it."""
 
 import ctypes
+from collections.abc import Mapping
+
+from tuner.config import Raster
+
+RASTERS: Mapping[Raster, int] = {"along_m": 0, "along_n": 1, "hilbert": 2}
+"""`Raster` of kernels/tile_scheduler.cuh."""
 
 
 class TileGrid(ctypes.Structure):

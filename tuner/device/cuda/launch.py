@@ -1,13 +1,12 @@
 """One launch of our kernel: which operand plays which role, the tensor maps, the arguments."""
 
 import ctypes
-from collections.abc import Mapping
 from typing import Any
 
 from cuda.bindings import driver
 
-from tuner.config import KernelConfig, KernelVariant, Raster
-from tuner.device.cuda.arguments import LaunchArguments, TileGrid
+from tuner.config import KernelConfig, KernelVariant
+from tuner.device.cuda.arguments import RASTERS, LaunchArguments, TileGrid
 from tuner.device.cuda.driver import check
 from tuner.device.cuda.operands import OperandSet
 from tuner.device.cuda.tensor_map import encode, operand_box_rows, operand_map, store_boxes
@@ -15,8 +14,6 @@ from tuner.device.cuda.workspace import Workspace
 from tuner.shape import Problem
 from tuner.tiling import k_steps, tiling_of
 
-RASTERS: Mapping[Raster, int] = {"along_m": 0, "along_n": 1, "hilbert": 2}
-"""`Raster` of kernels/tile_scheduler.cuh."""
 _POLICIES = {
     "normal": 0x1000000000000000,
     "first": 0x12F0000000000000,

@@ -1,0 +1,218 @@
+"""What look-ups would have answered for a measured shape, had nobody measured it.
+
+Every recorded shape is left out in turn; the others, as the service would hold them, are asked for
+it, and the recorded race tells how much slower the answer is than the best config there. Leaving
+out its neighbours as well shows how a tier does farther away.
+
+A config that was not recorded for the left-out shape is scored as the recorded config most like it
+(`unlikeness`); how many were is counted. All rules are scored so, the naive ones too.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from math import inf, log, log2
+from statistics import fmean, median
+from typing import Any
+
+from tuner.config import KernelConfig
+from tuner.device.replay import Recording
+from tuner.legality import faults
+from tuner.lookup import Answer, Book, Race, answers_on_terms, find
+from tuner.lookup.adapt import adapted
+from tuner.lookup.cost_model import CostModel
+from tuner.lookup.distance import distance
+from tuner.lookup.race import Candidate, candidates
+from tuner.search.space import article_config
+from tuner.shape import Problem
+from tuner.trial import PROTOCOL_COOL, PROTOCOL_HOT
+
+RADII = (0.0, 0.5, 1.0, 2.0, 3.0, 4.5, inf)
+"""Shapes at most so many doublings from the left-out one are left out with it."""
+TILE, RING, KNOB = 1.0, 0.5, 0.1
+"""What a difference in tiles, rings and launch knobs counts for; `tuner/search/surrogate.py`
+orders them alike."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One shape: what the service would hold of it, and every config that was raced."""
+
+    problem: Problem
+    best: Answer
+    under: Mapping[str, Answer]
+    raced: Mapping[KernelConfig, Candidate]
+
+    @property
+    def best_score(self) -> float:
+        return max(candidate.score for candidate in self.raced.values())
+
+    def like(self, config: KernelConfig) -> KernelConfig:
+        """`config`, or the recorded one most like it."""
+        if config in self.raced:
+            return config
+        return min(self.raced, key=lambda other: (unlikeness(config, other), other))
+
+    def regret(self, config: KernelConfig) -> float:
+        """How much slower than the best recorded, hot and cool together: 0.03 is 3 %."""
+        return self.best_score / self.raced[self.like(config)].score - 1
+
+    def us(self, config: KernelConfig, protocol: str) -> float:
+        evidence = self.raced[self.like(config)].evidence
+        return median(next(e.samples_us for e in evidence if e.protocol == protocol))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One left-out shape answered by one rule.
+
+    radius: what else was left out. log_off: ln of the time over what was predicted, hot; None for
+    a rule that predicts nothing. recorded: the very config was raced there.
+    """
+
+    problem: Problem
+    rule: str
+    radius: float
+    regret: float
+    recorded: bool
+    distance: float | None = None
+    log_off: float | None = None
+
+
+def recorded_shapes(recording: Recording) -> list[Recorded]:
+    """Shapes of a recording that were raced hot and cool."""
+    found = []
+    for problem in recording.problems():
+        protocols = (PROTOCOL_HOT, PROTOCOL_COOL)
+        rows = {protocol: tuple(recording.race(problem, protocol)) for protocol in protocols}
+        if not all(rows.values()):
+            continue
+        races = [Race(protocol, protocol, rows[protocol]) for protocol in protocols]
+        raced = {c.contender.config: c for c in candidates(races, protocols) if c.contender.config}
+        if (answers := answers_on_terms(races)) is not None:
+            found.append(Recorded(problem, *answers, raced))
+    return found
+
+
+def left_out(
+    shapes: Sequence[Recorded], device_key: str, model_without: Callable[[Problem], CostModel]
+) -> Iterator[Case]:
+    """Every shape, answered by every rule from the others."""
+    lent = Lent()
+    for asked in shapes:
+        model = model_without(asked.problem)
+        seen: set[frozenset[Problem]] = set()
+        for radius in RADII:
+            known = [
+                s for s in shapes if s is not asked and distance(s.problem, asked.problem) > radius
+            ]
+            if (key := frozenset(s.problem for s in known)) in seen:
+                continue
+            seen.add(key)
+            yield from _look_up(asked, known, radius, device_key, model)
+            if not radius and known:
+                yield from _naive(asked, known, lent)
+
+
+def _look_up(
+    asked: Recorded, known: Sequence[Recorded], radius: float, device_key: str, model: CostModel
+) -> Iterator[Case]:
+    answers = [(s.best, s.under) for s in known]
+    book = Book(device_key, device_key, answers, model=model)
+    answer = find(asked.problem, {device_key: book}, device_key=device_key)
+    if not isinstance(answer, Answer) or not (interval := answer.confidence.ci95_us):
+        return
+    predicted = (interval[0] * interval[1]) ** 0.5
+    yield Case(
+        asked.problem,
+        answer.match.tier,
+        radius,
+        asked.regret(answer.config),
+        answer.config in asked.raced,
+        answer.confidence.distance,
+        log(asked.us(answer.config, PROTOCOL_HOT) / predicted),
+    )
+
+
+NAIVE = (
+    "the best of the nearest M",
+    "the best of the nearest shape",
+    "the config best on the other shapes",
+    "one default config, the article's",
+)
+
+
+class Lent:
+    """The best config of one shape as it is launched for another, worked out once for each pair."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Problem, Problem], tuple[KernelConfig, float] | None] = {}
+
+    def __call__(self, winner: Recorded, there: Recorded) -> tuple[KernelConfig, float] | None:
+        """The config and its regret there; None if it is not legal there."""
+        pair = (winner.problem, there.problem)
+        if pair not in self._found:
+            config = adapted(winner.best.config, *pair)
+            legal = config is not None and not faults(config, there.problem)
+            self._found[pair] = (config, there.regret(config)) if config and legal else None
+        return self._found[pair]
+
+
+def _naive(asked: Recorded, known: Sequence[Recorded], lent: Lent) -> Iterator[Case]:
+    """What is done without a model: each rule's first config that is legal here."""
+    problem = asked.problem
+    m = problem.shape.m
+
+    def by_m(s: Recorded) -> tuple[float, float]:
+        return abs(log2(s.problem.shape.m / m)), distance(s.problem, problem)
+
+    def by_shape(s: Recorded) -> float:
+        return distance(s.problem, problem)
+
+    def elsewhere(winner: Recorded) -> float:
+        """Mean regret over the known shapes."""
+        return fmean(found[1] if (found := lent(winner, there)) else inf for there in known)
+
+    keys: tuple[Callable[[Recorded], Any], ...] = (by_m, by_shape, elsewhere)
+    for rule, key in zip(NAIVE, keys, strict=False):
+        legal = (found for s in sorted(known, key=key) if (found := lent(s, asked)))
+        for config, regret in islice(legal, 1):
+            yield Case(problem, rule, 0.0, regret, config in asked.raced)
+    article = article_config(problem)
+    yield Case(problem, NAIVE[-1], 0.0, asked.regret(article), article in asked.raced)
+
+
+def unlikeness(a: KernelConfig, b: KernelConfig) -> float:
+    """How differently two configs may be expected to do: tiles count most, then rings, knobs."""
+    v, w, k, n = a.variant, b.variant, a.knobs, b.knobs
+    tile = (
+        _doublings(v.block_m, w.block_m)
+        + _doublings(v.block_n, w.block_n)
+        + abs(v.consumers - w.consumers) / 2
+        + _doublings(k.split_k, n.split_k) / 2
+        + (v.transposed_store != w.transposed_store) / 2
+        + (v.schedule != w.schedule)
+        + (v.split != w.split) / 2
+        + 2 * (v.reduction != w.reduction)
+    )
+    ring = (
+        _doublings(v.stages, w.stages)
+        + _doublings(v.slabs_per_stage, w.slabs_per_stage)
+        + _doublings(v.cluster_m, w.cluster_m)
+        + _doublings(v.cluster_n, w.cluster_n)
+        + abs(v.consumer_registers - w.consumer_registers) / 64
+    )
+    knob = (
+        abs(k.num_sms - n.num_sms) / 6
+        + _doublings(k.group, n.group) / 2
+        + (k.raster != n.raster)
+        + (k.promotion != n.promotion)
+        + (k.evict_a != n.evict_a)
+        + (k.evict_b != n.evict_b)
+        + (k.dependent_launch != n.dependent_launch)
+    )
+    return TILE * tile + RING * ring + KNOB * knob
+
+
+def _doublings(a: int, b: int) -> float:
+    return abs(log2(a / b))

@@ -1,0 +1,99 @@
+"""A first guess of how long a config takes.
+
+The model counts, per tile, the cycles of whatever limits it (tensor cores, L2, or the latency that
+the ring must hide), adds the epilogue, and multiplies by the tiles that the busiest multiprocessor
+runs. Its constants come from a run of `benchmarks/fit_model.py` on recorded hot races of an H200 (a
+random search: runs differ where the recording does not decide). It only ranks: a search corrects it
+as measurements arrive, a look-up with what was measured nearby.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tuner.config import SLAB_K, KernelConfig, KernelVariant
+from tuner.shape import ELEMENT_BYTES, Problem
+from tuner.tiling import PARTIAL_BYTES, k_steps, tiling_of
+
+SMEM_BYTES_PER_CYCLE = 128
+"""Shared memory of one SM."""
+DRAM_BYTES_PER_US = 4.3e6
+"""A large copy on an H200, bytes read plus bytes written."""
+DRAM_BYTES_PER_CYCLE_PER_SM = 40.0
+"""A guess: the most one SM draws from memory; few thread blocks cannot use all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """Constants of the model, fitted together; alone none is a measurement of its name.
+
+    overlap: share of a ping-pong tile's mainloop and epilogue that is not hidden behind the other
+        warpgroup's. sharpness: how nearly the largest of a stage's limits decides alone.
+    """
+
+    clock_mhz: float = 1506.0
+    l2_bytes_per_cycle: float = 108.0
+    load_latency_cycles: float = 2214.0
+    store_bytes_per_cycle: float = 28.5
+    epilogue_cycles: float = 265.0
+    launch_us: float = 1.06
+    cluster_cycles: float = 24.5
+    sharpness: float = 6.9
+    overlap: float = 0.81
+    exchange_cycles: float = 3500.0
+    exchange_bytes_per_cycle: float = 30.0
+    dependent_us: float = 0.5
+
+
+H200 = CostModel()
+
+
+def estimate_us(problem: Problem, config: KernelConfig, model: CostModel = H200) -> float:
+    """Modelled time of one launch in µs; meant for ranking configs of one problem."""
+    v = config.variant
+    tiling = tiling_of(config, problem)
+    shares = tiling.units - tiling.whole
+    clusters = max(min(tiling.resident, tiling.units), 1)
+    blocks = clusters * v.cluster_size
+    # Rounds of tiles, or of shares of a tile, that the busiest multiprocessor runs.
+    rounds, split_rounds = -(-tiling.whole // clusters), -(-shares // clusters)
+
+    step, epilogue = tile_cycles(v, model)
+    mainloop = k_steps(problem.shape.k, v) * step
+    if v.schedule == "pingpong":  # one group multiplies while the other stores
+        hidden = max(mainloop, (mainloop + epilogue) * model.overlap)
+        compute = rounds * hidden + epilogue * (rounds > 0)
+    else:
+        compute = rounds * (mainloop + epilogue)
+    if shares:
+        partial = v.block_m * v.block_n * PARTIAL_BYTES
+        compute += split_rounds * mainloop / tiling.split_k + model.exchange_cycles
+        compute += split_rounds * 2 * partial / model.exchange_bytes_per_cycle
+    compute += model.load_latency_cycles
+
+    memory_us = problem.shape.operand_bytes / DRAM_BYTES_PER_US
+    drawn = blocks * DRAM_BYTES_PER_CYCLE_PER_SM * model.clock_mhz
+    memory_us = max(memory_us, problem.shape.operand_bytes / drawn)
+    launch_us = model.launch_us - model.dependent_us * config.knobs.dependent_launch
+    return launch_us + max(compute / model.clock_mhz, memory_us) + 0.1 * memory_us
+
+
+@lru_cache(maxsize=16_384)
+def tile_cycles(v: KernelVariant, model: CostModel = H200) -> tuple[float, float]:
+    """Cycles of one step along K, and of storing the tile, on one multiprocessor."""
+    stored = v.block_m * v.block_n * ELEMENT_BYTES
+    return _step_cycles(v, model), model.epilogue_cycles + stored / model.store_bytes_per_cycle
+
+
+def _step_cycles(v: KernelVariant, model: CostModel) -> float:
+    """Cycles of one stage on one multiprocessor."""
+    slab_rows = SLAB_K * ELEMENT_BYTES
+    # One m64nNk16 reads A (64 rows) and B (N rows) of 32 bytes and takes N/2 tensor cycles.
+    wgmma = max(v.consumer_n / 2, (64 + v.consumer_n) * 32 / SMEM_BYTES_PER_CYCLE)
+    per_tile = v.block_m * v.block_n // (64 * v.consumer_n)
+    tensor = per_tile * wgmma * (SLAB_K // 16) * v.slabs_per_stage
+    shared_rows = v.block_m / v.cluster_n + v.block_n / v.cluster_m
+    l2 = shared_rows * slab_rows * v.slabs_per_stage / model.l2_bytes_per_cycle
+    latency = model.load_latency_cycles / v.stages
+    power = model.sharpness
+    busiest = (tensor**power + l2**power + latency**power) ** (1 / power)
+    return float(busiest + (model.cluster_cycles if v.cluster_size > 1 else 0.0))

@@ -1,0 +1,75 @@
+"""Finds the tuned problems nearest to one that is asked for, however many there are."""
+
+from collections.abc import Iterable
+from math import ceil
+
+from tuner.lookup.distance import Coordinates, apart, coordinates
+from tuner.shape import Problem
+
+REACH = 6.0
+"""Doublings beyond which a tuned shape teaches nothing; see `tuner.lookup.distance`."""
+CELL = 2.0
+"""Doublings across a cell, along each of M, N and K."""
+SLACK = 3
+"""Two points whose cells are r steps apart, summed over the three axes, are more than r - 3 cells
+apart."""
+Cell = tuple[int, int, int]
+
+
+class Neighbours:
+    """Problems of one dtype, layout and epilogue, sorted into cells."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self._cells: dict[Cell, list[tuple[Coordinates, Problem]]] = {}
+        for problem in problems:
+            point = coordinates(problem)
+            self._cells.setdefault(_cell(point), []).append((point, problem))
+
+    def changed(self, gone: Iterable[Problem], come: Iterable[Problem]) -> "Neighbours":
+        """These without some problems and with others; cells that do not change are shared."""
+        after = Neighbours(())
+        after._cells = dict(self._cells)
+        for problem in gone:
+            cell = _cell(coordinates(problem))
+            after._cells[cell] = [one for one in after._cells[cell] if one[1] != problem]
+        for problem in come:
+            point = coordinates(problem)
+            cell = _cell(point)
+            after._cells[cell] = [*after._cells.get(cell, ()), (point, problem)]
+        return after
+
+    def within(self, problem: Problem, reach: float, count: int) -> list[tuple[float, Problem]]:
+        """Up to `count` problems at most `reach` <= REACH away, the nearest first.
+
+        Equals keep a fixed order.
+        """
+        point = coordinates(problem)
+        m, n, k = _cell(point)
+        found: list[tuple[float, Problem]] = []
+        for radius, cells in enumerate(_SHELLS):
+            certain = (radius - SLACK) * CELL  # nothing that near is in this shell or beyond it
+            if certain >= reach or (
+                len(found) >= count and sum(away <= certain for away, _ in found) >= count
+            ):
+                break
+            for dm, dn, dk in cells:
+                cell = self._cells.get((m + dm, n + dn, k + dk))
+                if cell:
+                    distances = ((apart(point, other), tuned) for other, tuned in cell)
+                    found += [near for near in distances if near[0] <= reach]
+        return sorted(found)[:count]
+
+
+def _cell(point: Coordinates) -> Cell:
+    return int(point[0] // CELL), int(point[1] // CELL), int(point[2] // CELL)
+
+
+def _shell(radius: int) -> tuple[Cell, ...]:
+    """Every cell that is `radius` steps away."""
+    span = range(-radius, radius + 1)
+    return tuple(
+        (m, n, k) for m in span for n in span for k in span if abs(m) + abs(n) + abs(k) == radius
+    )
+
+
+_SHELLS = tuple(_shell(radius) for radius in range(ceil(REACH / CELL) + SLACK))
