@@ -28,6 +28,8 @@ class CostModel:
 
     overlap: share of a ping-pong tile's mainloop and epilogue that is not hidden behind the other
         warpgroup's. sharpness: how nearly the largest of a stage's limits decides alone.
+    exchange_cycles, exchange_bytes_per_cycle, dependent_us: what splitting K costs and a dependent
+        launch saves. Guesses: no recording holds such configs yet.
     """
 
     clock_mhz: float = 1506.0
