@@ -96,7 +96,7 @@ class Points:
         return Points(self.tile[rows], self.ring[rows], self.knob[rows], self.shape[rows])
 
     def variant_distance(self, other: "Points") -> Vector:
-        """0 where two configs are launches of one variant that split K alike; matrix of self by other."""
+        """0 for launches of one variant that split K alike; matrix of self by other."""
         return _distance(self.tile, other.tile) + _distance(self.ring, other.ring)
 
     def covariance(self, other: "Points") -> Vector:
