@@ -225,7 +225,10 @@ def test_a_problem_that_was_tuned_in_vain_is_not_answered_by_guessing() -> None:
         problem(4096, 4096, 4000),
         Miss("no_valid_config", "All were wrong.", {"crashed": 9}),
     )
-    assert find(asked, {H200: Book(H200, "x", KNOWN, refused={asked: why})}, device_key=H200) == why
+    for answers in (KNOWN, []):
+        refusing = Book(H200, "x", answers, refused={asked: why})
+        assert refusing  # also where it holds nothing but refusals
+        assert find(asked, {H200: refusing}, device_key=H200) == why
 
 
 def test_stale_is_told_of_measured_and_of_borrowed_answers() -> None:
