@@ -83,11 +83,12 @@ class Lookups:
         """Measured answers are as good as ever; others come from what was read so far."""
         repository = self._store.repository()
         asked = (problem, device.key, question.protocol, view.current)
-        if answer := repository.best(*asked, numerics=question.numerics):
+        plain, numerics = question.plain, question.numerics
+        if answer := repository.best(*asked, plain=plain, numerics=numerics):
             return answer
         outcome = repository.latest_outcome(problem, device.key)
         if question.match == "exact" or (outcome and outcome.state in NOT_FIT):
-            return why_none(problem, device.name, outcome, numerics=question.numerics)
+            return why_none(problem, device.name, outcome, plain=plain, numerics=numerics)
         return _find(view, problem, device.key, question)
 
 
@@ -99,6 +100,7 @@ def _find(view: View, problem: Problem, device_key: str, question: Question) -> 
         match=question.match,
         protocol=question.protocol,
         numerics=question.numerics,
+        plain=question.plain,
     )
 
 

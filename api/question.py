@@ -17,6 +17,7 @@ _CHOICES: Mapping[bytes, Mapping[bytes, str]] = {
     b"layout": {b"tn": "tn"},
     b"d": {b"row": "row", b"col": "col"},
     b"match": {b"any": "any", b"exact": "exact"},
+    b"launch": {b"any": "any", b"plain": "plain"},
     b"numerics": {b"deterministic": "deterministic", b"invariant": "invariant"},
     b"protocol": {
         spelled.encode(): protocol
@@ -38,7 +39,13 @@ class Question:
     sms: int | None = None
     protocol: str | None = None
     numerics: Numerics | None = None
+    launch: Literal["any", "plain"] = "any"
     match: Literal["any", "exact"] = "any"
+
+    @property
+    def plain(self) -> bool:
+        """Whether only configs without dependent launch are asked for."""
+        return self.launch == "plain"
 
     def problem(self, device: StoredDevice) -> Problem:
         return Problem(

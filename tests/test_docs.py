@@ -11,7 +11,8 @@ from tuner.trial import TrialState
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = (
     *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"),
-    *("docs/evidence.md", "docs/results.md", "docs/kernel-log.md", "docs/service.md"),
+    *("docs/evidence.md", "docs/results.md", "docs/kernel-log.md"),
+    *("docs/look-ups.md", "docs/service.md"),
 )
 TOP_LEVEL = (
     *("tuner/", "api/", "kernels/", "migrations/"),

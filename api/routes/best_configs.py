@@ -35,6 +35,7 @@ class BestConfigsRequest(BaseModel):
     sms: Number | None = None
     protocol: Protocol | None = None
     numerics: Numerics | None = None
+    launch: Literal["any", "plain"] = "any"
     match: Literal["any", "exact"] = "any"
 
     def question(self, shape: AskedShape) -> Question:

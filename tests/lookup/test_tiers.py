@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from tests.lookup.measured import (
     problem,
 )
 from tuner.legality import faults
-from tuner.lookup import Answer, Book, Miss, Terms, find
+from tuner.lookup import Answer, Book, Miss, Terms, find, proposals, tiers
 from tuner.lookup.neighbours import REACH
 from tuner.lookup.terms import ALL_TERMS
 from tuner.lookup.tiers import MODEL_REACH, SIBLING
@@ -224,7 +225,10 @@ def test_a_problem_that_was_tuned_in_vain_is_not_answered_by_guessing() -> None:
         problem(4096, 4096, 4000),
         Miss("no_valid_config", "All were wrong.", {"crashed": 9}),
     )
-    assert find(asked, {H200: Book(H200, "x", KNOWN, refused={asked: why})}, device_key=H200) == why
+    for answers in (KNOWN, []):
+        refusing = Book(H200, "x", answers, refused={asked: why})
+        assert refusing  # also where it holds nothing but refusals
+        assert find(asked, {H200: refusing}, device_key=H200) == why
 
 
 def test_stale_is_told_of_measured_and_of_borrowed_answers() -> None:
@@ -253,3 +257,17 @@ def test_the_kernel_is_recommended_only_where_it_is_expected_to_lead() -> None:
     assert look_up(asked, behind).use == "cublas"
     assert look_up(asked, behind, numerics="invariant").use == "kernel"
     assert look_up(asked, {H200: book([])}).use == "cublas"  # nothing measured says it leads
+
+
+def test_the_distances_that_the_document_states_are_those_in_use() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "look-ups.md").read_text()
+    for stated in (
+        f"tuned on this device, at most {REACH:g} doublings away",
+        f"within {SIBLING:g} doubling |",
+        f"at most {MODEL_REACH:g} doublings from every shape it was scored on",
+        f"the {tiers.LENDERS} nearest tuned shapes",
+        f"by {100 * proposals.PER_DOUBLING:g} % a doubling",
+        f"a handicap of {100 * proposals.UNPROVEN:g} %",
+    ):
+        assert stated in text
+    assert proposals.CLOSE == 0.5  # "within half a doubling"

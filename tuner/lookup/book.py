@@ -154,6 +154,9 @@ class Book:
     def __len__(self) -> int:
         return len(self._told)
 
+    def __bool__(self) -> bool:
+        return True  # one without answers may still refuse some
+
     def __contains__(self, problem: object) -> bool:
         return problem in self._told
 

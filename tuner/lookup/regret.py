@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 
 from tuner.lookup.answer import Tier
 from tuner.lookup.confidence import Regret
@@ -52,6 +51,9 @@ class TierRegret:
 @cache
 def tier_regret() -> TierRegret:
     """The file that is shipped."""
+    # Loads half of the standard library, which an importing program should not wait for.
+    from importlib.resources import files
+
     text = (files("tuner.lookup") / FILE).read_text(encoding="utf-8")
     read = json.loads(text)
     return TierRegret(

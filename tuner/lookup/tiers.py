@@ -66,7 +66,7 @@ def find(
     book = books.get(device_key)
     if book is not None and (measured := book.exact(problem, terms)) is not None:
         return measured
-    keeper = book or next(iter(books.values()), None)
+    keeper = next(iter(books.values()), None) if book is None else book
     if keeper is None:
         return _search(problem, books, device_key, match, terms)
     asked = (problem, device_key, match, terms, *(b.serial for b in books.values()))
