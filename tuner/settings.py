@@ -12,6 +12,8 @@ class Settings:
     database_url: TUNER_DATABASE_URL, default a SQLite file in the user's data directory.
     cache_dir: TUNER_CACHE_DIR, default the user's cache directory; holds cubins.
     api_token: TUNER_API_TOKEN; `POST /runs` asks for it, and takes nothing where it is None.
+    rate_limit: TUNER_RATE_LIMIT, for the service's slower routes; None leaves its default.
+    kernel_hash: TUNER_KERNEL_HASH, the kernel that answers are judged by; None: the installed one.
     """
 
     database_url: str
