@@ -1,6 +1,7 @@
 """Assembles the service; starts nothing until the first request."""
 
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -20,6 +21,8 @@ from tuner.api.request_context import RequestContext
 from tuner.api.routes import best_config, best_configs, devices, health, metrics, shapes, snapshot
 from tuner.settings import Settings
 
+SWITCH_S = 5e-4
+"""How long a thread may hold the interpreter while others wait; a look-up takes a tenth of it."""
 FIRST_VIEW_S = 2.0
 """How long a start waits for the answers, which most databases give within it."""
 
@@ -76,6 +79,8 @@ def create_app(
 async def following(app: FastAPI) -> AsyncIterator[None]:
     """Follow the database for as long as the server runs, then give its connections back."""
     follower: Follower = app.state.follower
+    # Or whoever reads the database or works out an answer would keep look-ups waiting.
+    sys.setswitchinterval(SWITCH_S)
     follower.start()
     await run_in_threadpool(follower.wait, FIRST_VIEW_S)
     try:

@@ -26,8 +26,9 @@ log = logging.getLogger(__name__)
 PATH = "/best-config"
 MOST_KEPT = 50_000
 """Query strings that are remembered before all are forgotten."""
-BORROWED_S = 2.0
-"""For how long an answer is kept that was not measured for its problem."""
+BORROWED_S = 10.0
+"""For how long an answer is kept that was not measured for its problem. One that was measured in
+between takes its place at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,9 +151,11 @@ def fill(
 ) -> None:
     """Put `rows` rows into an empty database, by its own way of loading many.
 
-    extents: which of M, N and K the shape of that number has unlike the first.
+    extents: M, N and K of the shape of that number, as far as they are not those of `problem(0)`.
     """
-    first = [replace(made, device_key=device_key) for made in rows_of_shape(0)]
+    asked = problem(0)
+    asked = replace(asked, shape=replace(asked.shape, **extents(0)))
+    first = [replace(r, device_key=device_key, problem=asked) for r in rows_of_shape(0)]
     with open_store(url) as store:
         store.add(first)
     template = [measurement_row(made) for made in first]

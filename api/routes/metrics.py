@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_fastapi_instrumentator import Instrumentator
 
@@ -60,4 +61,4 @@ class Metrics:
 def install(app: FastAPI, metrics: Metrics) -> None:
     """Count the requests of `app`, and add GET /metrics."""
     instrumentator = Instrumentator(excluded_handlers=["/metrics"], registry=metrics.registry)
-    instrumentator.instrument(app).expose(app, tags=["health"])
+    instrumentator.instrument(app).expose(app, tags=["health"], response_class=PlainTextResponse)

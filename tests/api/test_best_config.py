@@ -17,6 +17,7 @@ from tests.api.conftest import (
     TUNED,
     outcome,
     race,
+    serving,
 )
 from tuner.api.schemas import BestConfig
 from tuner.config import KernelConfig
@@ -80,29 +81,31 @@ def test_row_invariant_numerics_never_recommend_a_library(client: TestClient) ->
 
 
 def test_invariant_numerics_have_the_best_config_that_does_not_split_k(
-    database: Path, client: TestClient
+    database: Path,
 ) -> None:
     split = KernelConfig(
         replace(CONFIG.variant, reduction="workspace"), replace(CONFIG.knobs, split_k=2)
     )
     store(database, race(TUNED, 180.0, 220.0, KEY, NAME, split))
-    _, answer = ask(client, TUNED)
-    assert (answer["config"], answer["numerics"]) == (split.to_dict(), "deterministic")
-    _, answer = ask(client, TUNED, numerics="deterministic")
-    assert answer["config"] == split.to_dict()
-    _, answer = ask(client, TUNED, numerics="invariant")
+    with serving(f"sqlite:///{database}") as client:
+        _, answer = ask(client, TUNED)
+        assert (answer["config"], answer["numerics"]) == (split.to_dict(), "deterministic")
+        _, answer = ask(client, TUNED, numerics="deterministic")
+        assert answer["config"] == split.to_dict()
+        _, answer = ask(client, TUNED, numerics="invariant")
     assert (answer["config"], answer["numerics"]) == (CONFIG.to_dict(), "invariant")
     assert (answer["use"], answer["ties"]) == ("kernel", [])
 
 
 def test_plain_launch_has_the_best_config_without_dependent_launch(
-    database: Path, client: TestClient
+    database: Path,
 ) -> None:
     dependent = replace(CONFIG, knobs=replace(CONFIG.knobs, dependent_launch=True))
     store(database, race(TUNED, 180.0, 220.0, KEY, NAME, dependent))
-    for asked in ({}, {"launch": "any"}):
-        assert ask(client, TUNED, **asked)[1]["config"] == dependent.to_dict()
-    _, answer = ask(client, TUNED, launch="plain")
+    with serving(f"sqlite:///{database}") as client:
+        for asked in ({}, {"launch": "any"}):
+            assert ask(client, TUNED, **asked)[1]["config"] == dependent.to_dict()
+        _, answer = ask(client, TUNED, launch="plain")
     assert answer["config"] == CONFIG.to_dict()
     measured = answer["measurement"]
     assert isinstance(measured, dict)
@@ -110,15 +113,16 @@ def test_plain_launch_has_the_best_config_without_dependent_launch(
 
 
 def test_tuned_shape_without_a_config_of_the_kind_asked_for_is_404_no_valid_config(
-    database: Path, client: TestClient
+    database: Path,
 ) -> None:
     shape = GemmShape(4096, 4096, 64)
     knobs = replace(CONFIG.knobs, dependent_launch=True)
     store(database, race(shape, 180.0, 220.0, KEY, NAME, replace(CONFIG, knobs=knobs)))
     with open_store(f"sqlite:///{database}") as repository:
         repository.finish_shape(outcome(shape, ShapeState.TUNED, KEY, NAME, ""))
-    assert ask(client, shape)[0] == 200
-    status, problem = ask(client, shape, launch="plain")
+    with serving(f"sqlite:///{database}") as client:
+        assert ask(client, shape, match="exact")[0] == 200
+        status, problem = ask(client, shape, launch="plain", match="exact")
     assert (status, problem["state"]) == (404, "no_valid_config")
     assert "no config that was raced is launched plainly" in str(problem["detail"])
 

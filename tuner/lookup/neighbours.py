@@ -1,6 +1,8 @@
 """Finds the tuned problems nearest to one that is asked for, however many there are."""
 
 from collections.abc import Iterable
+from functools import cache
+from heapq import nsmallest
 from math import ceil
 
 from tuner.lookup.distance import Coordinates, apart, coordinates
@@ -8,11 +10,12 @@ from tuner.shape import Problem
 
 REACH = 6.0
 """Doublings beyond which a tuned shape teaches nothing; see `tuner.lookup.distance`."""
-CELL = 2.0
+CELL = 1.0
 """Doublings across a cell, along each of M, N and K."""
 SLACK = 3
 """Two points whose cells are r steps apart, summed over the three axes, are more than r - 3 cells
 apart."""
+MOST_SHELLS = ceil(REACH / CELL) + SLACK
 Cell = tuple[int, int, int]
 
 
@@ -46,17 +49,21 @@ class Neighbours:
         point = coordinates(problem)
         m, n, k = _cell(point)
         found: list[tuple[float, Problem]] = []
-        for radius, cells in enumerate(_SHELLS):
+        for radius in range(MOST_SHELLS):
             certain = (radius - SLACK) * CELL  # nothing that near is in this shell or beyond it
             if certain >= reach or (
                 len(found) >= count and sum(away <= certain for away, _ in found) >= count
             ):
                 break
-            for dm, dn, dk in cells:
+            for dm, dn, dk in _shell(radius):
                 cell = self._cells.get((m + dm, n + dn, k + dk))
                 if cell:
                     distances = ((apart(point, other), tuned) for other, tuned in cell)
                     found += [near for near in distances if near[0] <= reach]
+        if len(found) > count:
+            # Problems are slow to compare: only those that equal distances leave undecided.
+            last = nsmallest(count, [away for away, _ in found])[-1]
+            found = [near for near in found if near[0] <= last]
         return sorted(found)[:count]
 
 
@@ -64,12 +71,12 @@ def _cell(point: Coordinates) -> Cell:
     return int(point[0] // CELL), int(point[1] // CELL), int(point[2] // CELL)
 
 
+@cache
 def _shell(radius: int) -> tuple[Cell, ...]:
     """Every cell that is `radius` steps away."""
-    span = range(-radius, radius + 1)
     return tuple(
-        (m, n, k) for m in span for n in span for k in span if abs(m) + abs(n) + abs(k) == radius
+        (m, n, k)
+        for m in range(-radius, radius + 1)
+        for n in range(abs(m) - radius, radius - abs(m) + 1)
+        for k in {radius - abs(m) - abs(n), abs(m) + abs(n) - radius}
     )
-
-
-_SHELLS = tuple(_shell(radius) for radius in range(ceil(REACH / CELL) + SLACK))
