@@ -19,7 +19,6 @@ from tuner.api.reader import choose_device
 from tuner.api.request_context import STANDARD_HEADERS, request_id
 from tuner.api.view import View
 from tuner.lookup import Answer
-from tuner.lookup.terms import Terms
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -91,8 +90,7 @@ class PreparedAnswers:
             return None
         if device is None or (question.sms or 0) > device.sms:
             return None
-        terms = Terms(question.protocol, invariant=question.numerics == "invariant")
-        answer = view.books[device.key].exact(question.problem(device), terms)
+        answer = view.books[device.key].exact(question.problem(device), question.terms)
         if answer is None:
             return None
         made = self._made.get(query)

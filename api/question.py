@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from tuner.lookup import Numerics
+from tuner.lookup import Numerics, Terms
 from tuner.shape import MAX_EXTENT, GemmShape, OutputLayout, Problem
 from tuner.store.repository import StoredDevice
 from tuner.trial import PROTOCOL_COOL, PROTOCOL_HOT
@@ -46,6 +46,10 @@ class Question:
     def plain(self) -> bool:
         """Whether only configs without dependent launch are asked for."""
         return self.launch == "plain"
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(self.protocol, self.plain, self.numerics == "invariant")
 
     def problem(self, device: StoredDevice) -> Problem:
         return Problem(
