@@ -86,6 +86,7 @@ async def following(app: FastAPI) -> AsyncIterator[None]:
     try:
         yield
     finally:
+        await run_in_threadpool(app.state.prepared.close)
         await run_in_threadpool(follower.stop)
         app.state.store.forget()
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from http import HTTPStatus
+from threading import Lock
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
@@ -33,6 +34,9 @@ class Lookups:
         """served: hears the tier of every answer."""
         self._store, self._follower, self._misses = store, follower, misses
         self.served = served
+        # What nothing was measured for takes milliseconds to work out; many threads at it would
+        # keep the ready answers waiting.
+        self._working_out = Lock()
 
     @property
     def view(self) -> View:
@@ -49,18 +53,35 @@ class Lookups:
         """Raises: ApiError where no device can be chosen, RequestValidationError for more
         multiprocessors than there are, StoreError until the view is whole."""
         view = self.view
-        device = self._device(view, question)
+        device = self.device(view, question)
         if device is None:
             return nothing_stored(question.shape)
         if question.sms is not None and question.sms > device.sms:
             raise sms_beyond(question.sms, device.sms)
         problem = question.problem(device)
         if view.whole:
-            found = _find(view, problem, device.key, question)
+            found = self.find(view, problem, device.key, question)
         else:
             found = self._from_store(view, problem, device, question)
         self.count(found, problem, device.key)
         return found
+
+    def find(
+        self, view: View, problem: Problem, device_key: str, question: Question
+    ) -> Answer | Miss:
+        """What the view says of a problem, not counted."""
+        if answer := measured(view, problem, device_key, question):
+            return answer
+        with self._working_out:
+            return find(
+                problem,
+                view.books,
+                device_key=device_key,
+                match=question.match,
+                protocol=question.protocol,
+                numerics=question.numerics,
+                plain=question.plain,
+            )
 
     def count(self, found: Answer | Miss, problem: Problem, device_key: str) -> None:
         """Note that a question was answered so."""
@@ -73,7 +94,8 @@ class Lookups:
             regret = expected.mean if expected else None
             self._misses.count(problem, device_key, found.match.tier, regret)
 
-    def _device(self, view: View, question: Question) -> StoredDevice | None:
+    def device(self, view: View, question: Question) -> StoredDevice | None:
+        """Raises: as `choose_device`."""
         stored = view.stored if view.whole else self._store.repository().devices()
         return choose_device(stored, question.device, or_like=question.match == "any")
 
@@ -89,19 +111,13 @@ class Lookups:
         outcome = repository.latest_outcome(problem, device.key)
         if question.match == "exact" or (outcome and outcome.state in NOT_FIT):
             return why_none(problem, device.name, outcome, plain=plain, numerics=numerics)
-        return _find(view, problem, device.key, question)
+        return self.find(view, problem, device.key, question)
 
 
-def _find(view: View, problem: Problem, device_key: str, question: Question) -> Answer | Miss:
-    return find(
-        problem,
-        view.books,
-        device_key=device_key,
-        match=question.match,
-        protocol=question.protocol,
-        numerics=question.numerics,
-        plain=question.plain,
-    )
+def measured(view: View, problem: Problem, device_key: str, question: Question) -> Answer | None:
+    """The exact answer, if there is one."""
+    book = view.books.get(device_key)
+    return book.exact(problem, question.terms) if book else None
 
 
 def extensions(miss: Miss) -> dict[str, Any]:

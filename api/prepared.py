@@ -5,20 +5,21 @@ Everything else goes the way of every request, which also says what is wrong wit
 """
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from time import monotonic
+from time import monotonic, sleep
 from typing import TypeVar
 
 from fastapi.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tuner.api.lookups import Lookups
+from tuner.api.lookups import Lookups, measured
 from tuner.api.problem_details import ApiError
 from tuner.api.question import Question, read_question
-from tuner.api.reader import choose_device
 from tuner.api.request_context import STANDARD_HEADERS, request_id
 from tuner.api.view import View
 from tuner.lookup import Answer
+from tuner.shape import Problem
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -26,8 +27,10 @@ PATH = "/best-config"
 MOST_KEPT = 50_000
 """Query strings that are remembered before all are forgotten."""
 BORROWED_S = 10.0
-"""For how long an answer is kept that was not measured for its problem. One that was measured in
-between takes its place at once."""
+"""For how long an answer is kept that was not measured for its problem, before it is worked out
+anew. One that was measured in between takes its place at once."""
+REST = 3
+"""How much longer than working out an answer anew the pause after it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,9 @@ class Ready:
 
 @dataclass(slots=True)
 class _Borrowed:
-    """until: in monotonic seconds."""
+    """An answer that was not measured for its problem. until: in monotonic seconds."""
 
+    question: Question
     ready: Ready
     until: float
 
@@ -57,6 +61,11 @@ class PreparedAnswers:
         self._made: dict[bytes, Ready] = {}
         self._questions: dict[bytes, Question | None] = {}
         self._borrowed: dict[bytes, _Borrowed] = {}
+        self._renewing = ThreadPoolExecutor(1, "renewing")
+
+    def close(self) -> None:
+        """Ends what is worked out anew, and waits for it."""
+        self._renewing.shutdown(cancel_futures=True)
 
     def ready(self, query: bytes) -> Ready | None:
         """The response to a query string; None if it takes more than looking it up."""
@@ -64,10 +73,28 @@ class PreparedAnswers:
         if view is not self._view:
             self._view, self._of_view = view, {}
         found = self._of_view.get(query)
-        if found is None and (found := self._measured(view, query)) is None:
-            return self._lent(query)
+        if found is not None:
+            self._lookups.served("exact")
+            return found
+        if query not in self._questions:
+            _keep(self._questions, query, read_question(query))
+        question = self._questions[query]
+        if question is None or not view.whole:
+            return None
+        try:
+            device = self._lookups.device(view, question)
+        except ApiError:
+            return None
+        if device is None or (question.sms or 0) > device.sms:
+            return None
+        problem = question.problem(device)
+        answer = measured(view, problem, device.key, question)
+        if answer is None:
+            book = view.books.get(device.key)
+            refused = book is not None and book.refusal(problem) is not None
+            return None if refused else self._lent(query, problem, device.key)
         self._lookups.served("exact")
-        return found
+        return self._kept(query, answer)
 
     def answer(self, question: Question, query: bytes) -> Response:
         """The response to any question. Raises: as `Lookups.answer`."""
@@ -75,24 +102,11 @@ class PreparedAnswers:
         if answer.match.tier == "exact":
             return JSONResponse(answer.to_json())
         ready = _ready(answer)
-        _keep(self._borrowed, query, _Borrowed(ready, monotonic() + BORROWED_S))
+        if self._questions.get(query) == question:
+            _keep(self._borrowed, query, _Borrowed(question, ready, monotonic() + BORROWED_S))
         return Response(ready.body, media_type=JSONResponse.media_type)
 
-    def _measured(self, view: View, query: bytes) -> Ready | None:
-        if query not in self._questions:
-            _keep(self._questions, query, read_question(query))
-        question = self._questions[query]
-        if question is None or not view.whole:
-            return None
-        try:
-            device = choose_device(view.stored, question.device)
-        except ApiError:
-            return None
-        if device is None or (question.sms or 0) > device.sms:
-            return None
-        answer = view.books[device.key].exact(question.problem(device), question.terms)
-        if answer is None:
-            return None
+    def _kept(self, query: bytes, answer: Answer) -> Ready:
         made = self._made.get(query)
         if made is None or made.answer is not answer:
             made = _ready(answer)
@@ -100,18 +114,32 @@ class PreparedAnswers:
         self._of_view[query] = made
         return made
 
-    def _lent(self, query: bytes) -> Ready | None:
+    def _lent(self, query: bytes, problem: Problem, device_key: str) -> Ready | None:
         lent = self._borrowed.get(query)
         if lent is None:
             return None
-        now = monotonic()
-        if now >= lent.until:
-            # This request makes it anew; those behind it take the old one meanwhile.
-            lent.until = now + BORROWED_S
-            return None
         answer = lent.ready.answer
-        self._lookups.count(answer, answer.problem, answer.device_key)
+        if (answer.problem, answer.device_key) != (problem, device_key):
+            return None
+        if monotonic() >= lent.until:
+            lent.until = monotonic() + BORROWED_S  # once is enough
+            self._renewing.submit(self._renew, query, lent)
+        self._lookups.count(answer, problem, device_key)
         return lent.ready
+
+    def _renew(self, query: bytes, lent: _Borrowed) -> None:
+        began, before = monotonic(), lent.ready.answer
+        try:
+            view = self._lookups.view
+            found = self._lookups.find(view, before.problem, before.device_key, lent.question)
+        except Exception:
+            log.exception("an answer could not be worked out anew")
+            found = None
+        if not isinstance(found, Answer) or found.match.tier == "exact":
+            self._borrowed.pop(query, None)
+        elif found != before:
+            lent.ready = _ready(found)
+        sleep(REST * (monotonic() - began))
 
 
 class PreparedFirst:

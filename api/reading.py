@@ -2,7 +2,7 @@
 
 import gzip
 from collections.abc import Iterable, Sequence
-from time import monotonic
+from time import monotonic, sleep
 
 from tuner.api.view import Published, View
 from tuner.legality import faults
@@ -48,11 +48,13 @@ class Reading:
 
     def go_on(self, repository: Repository, until: float) -> None:
         """Read what is due, up to the monotonic time `until`. Raises: StoreError."""
-        while self._due and monotonic() < until:
+        while self._due and (began := monotonic()) < until:
             key = device_key, problem = next(iter(self._due))
             found = self._read(repository, device_key, problem)
             self._fresh.setdefault(device_key, {})[problem] = found
             del self._due[key]
+            if self.complete:
+                sleep(monotonic() - began)  # those who ask come first
         if self._generations_due:
             self._take_generations(Generations(repository))
             self._generations_due = False

@@ -110,6 +110,19 @@ def test_new_measurement_and_new_failure_are_seen_while_serving(
         eventually(lambda: client.get("/best-config?m=64&n=64&k=64").status_code == 200)
 
 
+def test_unmeasured_answer_is_kept_for_a_while_and_then_worked_out_anew_beside_those_who_ask(
+    client: TestClient, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.api.prepared.BORROWED_S", 0.2)
+    before = client.get(f"{ASKED_NEW}&d=col").json()
+    assert before["match"]["tier"] in UNMEASURED
+    nearer = replace(NEW, m=NEW.n, n=NEW.m + 64)
+    with open_store(f"sqlite:///{database}") as repository:
+        repository.add(race(nearer, 150.0, 160.0, KEY, NAME))
+    eventually(lambda: client.get(f"{ASKED_NEW}&d=col").json() != before)
+    assert sum(client.get("/misses").json()["misses"][0]["tiers"].values()) >= 3
+
+
 def test_database_deleted_while_serving_is_not_made_anew_and_the_new_one_is_served(
     client: TestClient, database: Path
 ) -> None:

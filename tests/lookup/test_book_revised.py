@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -18,7 +19,8 @@ from tests.lookup.measured import (
     problem,
 )
 from tests.lookup.test_layer import interval, layer
-from tuner.lookup import Answer, Book, Miss, find
+from tuner.lookup import Answer, Book, Miss, find, neighbours
+from tuner.lookup.distance import distance
 from tuner.lookup.terms import ALL_TERMS, Terms
 from tuner.shape import Problem
 from tuner.trial import Toolchain
@@ -88,3 +90,23 @@ def test_first_problem_of_a_kind_is_found(kind: str) -> None:
     grown = Book(H200, "NVIDIA H200").revised({asked: one})
     assert find(asked, {H200: grown}, device_key=H200) == one[0]
     assert [p for _, p in grown.near(asked, Terms(), 1.0, 1)] != []
+
+
+@pytest.mark.parametrize("few", [0, 10**6])
+def test_near_problems_are_the_same_cell_by_cell_and_one_by_one(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(neighbours, "FEW", few)
+    rng = Random(1)
+
+    def anywhere() -> Problem:
+        m, n, k = (max(1, int(2 ** rng.uniform(0, 15))) for _ in range(3))
+        return problem(m, n, 8 * k, rng.choice([132, 64]))
+
+    tuned = list(dict.fromkeys(anywhere() for _ in range(300)))
+    grown = neighbours.Neighbours(tuned[:200]).changed(tuned[:20], tuned[200:])
+    for _ in range(60):
+        asked, reach, count = anywhere(), rng.uniform(0, neighbours.REACH), rng.randint(1, 20)
+        apart = sorted((distance(asked, one), one) for one in tuned[20:])
+        expected = [near for near in apart if near[0] <= reach][:count]
+        assert grown.within(asked, reach, count) == expected

@@ -10,11 +10,13 @@ from tuner.shape import Problem
 
 REACH = 6.0
 """Doublings beyond which a tuned shape teaches nothing; see `tuner.lookup.distance`."""
-CELL = 1.0
+CELL = 0.5
 """Doublings across a cell, along each of M, N and K."""
 SLACK = 3
 """Two points whose cells are r steps apart, summed over the three axes, are more than r - 3 cells
 apart."""
+FEW = 500
+"""Problems that are compared one by one in less time than it takes to visit the cells."""
 MOST_SHELLS = ceil(REACH / CELL) + SLACK
 Cell = tuple[int, int, int]
 
@@ -24,9 +26,11 @@ class Neighbours:
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self._cells: dict[Cell, list[tuple[Coordinates, Problem]]] = {}
+        self._size = 0
         for problem in problems:
             point = coordinates(problem)
             self._cells.setdefault(_cell(point), []).append((point, problem))
+            self._size += 1
 
     def changed(self, gone: Iterable[Problem], come: Iterable[Problem]) -> "Neighbours":
         """These without some problems and with others; cells that do not change are shared."""
@@ -39,6 +43,7 @@ class Neighbours:
             point = coordinates(problem)
             cell = _cell(point)
             after._cells[cell] = [*after._cells.get(cell, ()), (point, problem)]
+        after._size = sum(map(len, after._cells.values()))
         return after
 
     def within(self, problem: Problem, reach: float, count: int) -> list[tuple[float, Problem]]:
@@ -47,6 +52,21 @@ class Neighbours:
         Equals keep a fixed order.
         """
         point = coordinates(problem)
+        found = self._all(point, reach) if self._size <= FEW else self._around(point, reach, count)
+        if len(found) > count:
+            # Problems are slow to compare: only those that equal distances leave undecided.
+            last = nsmallest(count, [away for away, _ in found])[-1]
+            found = [near for near in found if near[0] <= last]
+        return sorted(found)[:count]
+
+    def _all(self, point: Coordinates, reach: float) -> list[tuple[float, Problem]]:
+        distances = (
+            (apart(point, other), tuned) for cell in self._cells.values() for other, tuned in cell
+        )
+        return [near for near in distances if near[0] <= reach]
+
+    def _around(self, point: Coordinates, reach: float, count: int) -> list[tuple[float, Problem]]:
+        """The `count` nearest at least, cell by cell from the inside out."""
         m, n, k = _cell(point)
         found: list[tuple[float, Problem]] = []
         for radius in range(MOST_SHELLS):
@@ -60,11 +80,7 @@ class Neighbours:
                 if cell:
                     distances = ((apart(point, other), tuned) for other, tuned in cell)
                     found += [near for near in distances if near[0] <= reach]
-        if len(found) > count:
-            # Problems are slow to compare: only those that equal distances leave undecided.
-            last = nsmallest(count, [away for away, _ in found])[-1]
-            found = [near for near in found if near[0] <= last]
-        return sorted(found)[:count]
+        return found
 
 
 def _cell(point: Coordinates) -> Cell:
