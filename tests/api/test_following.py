@@ -57,9 +57,7 @@ def eventually(holds: Callable[[], object], seconds: float = 10.0) -> None:
 
 
 def tier(client: TestClient, url: str) -> str:
-    response = client.get(url)
-    assert response.status_code == 200, response.text
-    return str(response.json()["match"]["tier"])
+    return str(client.get(url).raise_for_status().json()["match"]["tier"])
 
 
 def ready(client: TestClient) -> bool:
