@@ -81,6 +81,7 @@ async def following(app: FastAPI) -> AsyncIterator[None]:
     follower: Follower = app.state.follower
     # Or whoever reads the database or works out an answer would keep look-ups waiting.
     sys.setswitchinterval(SWITCH_S)
+    metrics.forget_the_dead()
     follower.start()
     await run_in_threadpool(follower.wait, FIRST_VIEW_S)
     try:

@@ -18,6 +18,9 @@ POLL_S = 0.5
 PORTION_S = 1.0
 """For how long problems are read before the view is renewed, while there are many."""
 AFTER_A_FAULT_S = 10.0
+"""Before what failed for no reason of the database's is tried again."""
+SILENCE_S = 15.0
+"""After which a database that is being waited for counts as gone."""
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +48,9 @@ class Follower:
         self._looked_at: float | None = None
         self.in_step_at: float | None = None
         """When the view was last in step with the database, in Unix time; None if it never was."""
+        self._heard_at = self._tried_again_at = monotonic()
+        self._failure: StoreError | None = None
         self.view = View()
-        self.failure: StoreError | None = None
-        """Why the database could not be read at the last try; None if it could."""
 
     def start(self) -> None:
         self._stopping.clear()
@@ -65,6 +68,16 @@ class Follower:
         self._first.wait(seconds)
 
     @property
+    def failure(self) -> str | None:
+        """Why the database could not be read at the last try; None if it could."""
+        if self._failure is not None:
+            return str(self._failure)
+        silent_s = monotonic() - self._heard_at
+        if silent_s > SILENCE_S:
+            return f"The database has not answered for {silent_s:.0f} s."
+        return None
+
+    @property
     def age_s(self) -> float | None:
         """Seconds since the view was in step with the database; None if it never was."""
         return None if self._looked_at is None else monotonic() - self._looked_at
@@ -79,18 +92,18 @@ class Follower:
             pause = POLL_S
             try:
                 more = self._step(self._store.repository())
-                self.failure = None
+                self._failure, self._heard_at = None, monotonic()
                 pause = 0.0 if more else pause
             except StoreError as error:
-                if self.failure is None:
+                if self._failure is None:
                     log.warning("answers are as old as the last look at the database: %s", error)
-                self.failure = error
+                self._failure = error
                 self._store.forget()
             except Exception:
                 log.exception("following the database failed; all of it is read again")
                 self._feed.forget()
                 pause = AFTER_A_FAULT_S
-            if self.view.whole or self.failure:
+            if self.view.whole or self._failure:
                 self._first.set()
             self._looked(self)
             self._stopping.wait(pause)
@@ -101,6 +114,9 @@ class Follower:
         changes = self._feed.look(repository)
         reading = self._reading = self._judged_anew(repository, changes) or self._reading
         reading.add((*changes.raced, *changes.ended), changes.devices, changes.published)
+        if looked_at > self._tried_again_at + AFTER_A_FAULT_S:
+            self._tried_again_at = looked_at
+            reading.try_again()
         reading.go_on(repository, until=looked_at + PORTION_S)
         # What was whole stays until another reading is.
         if reading.complete or not self.view.whole:

@@ -35,7 +35,7 @@ REST = 3
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """One response, but for the id of the request. `tier`: as in the answer."""
+    """One response, but for the id of the request."""
 
     answer: Answer
     body: bytes
@@ -111,7 +111,7 @@ class PreparedAnswers:
         if made is None or made.answer is not answer:
             made = _ready(answer)
             _keep(self._made, query, made)
-        self._of_view[query] = made
+        _keep(self._of_view, query, made)
         return made
 
     def _lent(self, query: bytes, problem: Problem, device_key: str) -> Ready | None:

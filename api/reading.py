@@ -1,10 +1,12 @@
 """One reading of a whole database, kept up with what is stored after it."""
 
 import gzip
+import logging
 from collections.abc import Iterable, Sequence
 from time import monotonic, sleep
 
 from tuner.api.view import Published, View
+from tuner.errors import StoreError, StoreUnavailable
 from tuner.legality import faults
 from tuner.lookup import Answer, Miss, why_none
 from tuner.lookup.book import Book, Measured
@@ -15,6 +17,7 @@ from tuner.store.generations import Generations
 from tuner.store.repository import Repository, StoredDevice
 from tuner.trial import ShapeState, Toolchain
 
+log = logging.getLogger(__name__)
 REFUSED = (ShapeState.UNSUPPORTED, ShapeState.DOES_NOT_FIT, ShapeState.NO_VALID_CONFIG)
 
 
@@ -26,6 +29,7 @@ class Reading:
         self.complete = False
         self.current = current
         self._due = dict.fromkeys(due)
+        self._failed: list[Key] = []
         self._generations_due = True
         self._devices: Sequence[DeviceRow] = ()
         self._fresh: dict[str, dict[Problem, Measured | Miss | None]] = {}
@@ -50,7 +54,15 @@ class Reading:
         """Read what is due, up to the monotonic time `until`. Raises: StoreError."""
         while self._due and (began := monotonic()) < until:
             key = device_key, problem = next(iter(self._due))
-            found = self._read(repository, device_key, problem)
+            try:
+                found = self._read(repository, device_key, problem)
+            except StoreError:
+                raise
+            except Exception:
+                # One problem with rows that nobody foresaw must not keep the others.
+                log.exception("%s on %s could not be read", problem.shape, device_key)
+                found = None
+                self._failed.append(key)
             self._fresh.setdefault(device_key, {})[problem] = found
             del self._due[key]
             if self.complete:
@@ -60,6 +72,11 @@ class Reading:
             self._generations_due = False
         if not self._due and not self.complete:
             self.complete, self._view = True, None
+
+    def try_again(self) -> None:
+        """What could not be read is due once more."""
+        self.add(self._failed, self._devices, published=False)
+        self._failed = []
 
     def view(self) -> View:
         """All that was read so far; the same object if nothing was read since."""
@@ -87,7 +104,13 @@ class Reading:
 
     def _take_generations(self, generations: Generations) -> None:
         for row in self._devices:
-            snapshot = generations.current(row.key)
+            try:
+                snapshot = generations.current(row.key)
+            except StoreUnavailable:
+                raise
+            except StoreError as error:
+                log.warning("what %s serves was left as it was: %s", row.key, error)
+                continue
             known = self._published.get(row.key)
             if snapshot is None or (known and known.id == snapshot.id):
                 continue

@@ -1,11 +1,13 @@
 """What Prometheus asks for."""
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.responses import PlainTextResponse
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, multiprocess
 from prometheus_fastapi_instrumentator import Instrumentator
 
 from tuner.api.follower import Follower
@@ -56,6 +58,15 @@ class Metrics:
 
     def _gauge(self, name: str, what: str, mode: Any, labels: Sequence[str] = ()) -> Gauge:
         return Gauge(name, what, labels, registry=self.registry, multiprocess_mode=mode)
+
+
+def forget_the_dead() -> None:
+    """Take the numbers of processes that ended out of those that all processes share."""
+    folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+    for file in Path(folder).glob("gauge_live*.db") if folder else ():
+        pid = file.stem.rpartition("_")[2]
+        if not Path("/proc", pid).exists():
+            multiprocess.mark_process_dead(int(pid), folder)  # type: ignore[no-untyped-call]
 
 
 def install(app: FastAPI, metrics: Metrics) -> None:

@@ -28,8 +28,10 @@ from tests.api.conftest import (
 )
 from tuner.api import reader
 from tuner.api.app import create_app
+from tuner.errors import StoreError
 from tuner.shape import GemmShape, Problem
 from tuner.store.engine import open_store
+from tuner.store.generations import Generations
 from tuner.store.repository import Repository
 from tuner.trial import PROTOCOL_COOL, PROTOCOL_HOT, ShapeState, Toolchain
 
@@ -55,9 +57,7 @@ def eventually(holds: Callable[[], object], seconds: float = 10.0) -> None:
 
 
 def tier(client: TestClient, url: str) -> str:
-    response = client.get(url)
-    assert response.status_code == 200, response.text
-    return str(response.json()["match"]["tier"])
+    return str(client.get(url).raise_for_status().json()["match"]["tier"])
 
 
 def ready(client: TestClient) -> bool:
@@ -240,14 +240,62 @@ def test_answers_made_with_an_older_compiler_turn_stale_when_a_newer_one_is_seen
         assert client.get(ASKED_EIGHT).json()["stale"]
 
 
-def test_damage_that_nobody_foresaw_ends_neither_the_follower_nor_the_service(
+def test_problem_that_cannot_be_read_keeps_no_other_from_being_served_and_is_tried_again(
+    client: TestClient, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Repository.best_on_terms
+
+    def fails(store: Repository, asked: Problem, *rest: Any) -> object:
+        return 1 / 0 if asked.shape == NEW else read(store, asked, *rest)
+
+    monkeypatch.setattr("tuner.api.follower.AFTER_A_FAULT_S", 0.05)
+    with monkeypatch.context() as patch, open_store(f"sqlite:///{database}") as repository:
+        patch.setattr(Repository, "best_on_terms", fails)
+        repository.add(race(NEW, 150.0, 160.0, KEY, NAME) + race(EIGHT, 25.0, 26.0, KEY, NAME))
+        eventually(lambda: tier(client, ASKED_EIGHT) == "exact")
+        assert tier(client, ASKED_NEW) in UNMEASURED
+        assert ready(client)
+    eventually(lambda: tier(client, ASKED_NEW) == "exact")
+
+
+def test_fault_that_nobody_foresaw_ends_neither_the_follower_nor_the_service(
     client: TestClient, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tuner.api.follower.AFTER_A_FAULT_S", 0.05)
     with monkeypatch.context() as patch, open_store(f"sqlite:///{database}") as repository:
-        patch.setattr(Repository, "best_on_terms", lambda *_: 1 / 0)
+        patch.setattr("tuner.store.changes.ChangeFeed.look", lambda *_: 1 / 0)
         repository.add(race(NEW, 150.0, 160.0, KEY, NAME))
         time.sleep(0.3)
         assert tier(client, BEST) == "exact"
         assert tier(client, ASKED_NEW) in UNMEASURED
     eventually(lambda: tier(client, ASKED_NEW) == "exact")
+
+
+def test_generation_that_is_damaged_keeps_no_answer_from_being_served(
+    database: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(*_: object) -> None:
+        raise StoreError("the generation is damaged.")
+
+    monkeypatch.setattr(Generations, "current", damaged)
+    with serving(f"sqlite:///{database}") as client:
+        assert ready(client)
+        assert tier(client, BEST) == "exact"
+        assert client.get("/snapshot").json()["state"] == "never_published"
+    assert "is damaged" in caplog.text
+
+
+def test_database_that_does_not_answer_at_all_is_told_by_readyz(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = Event()
+    monkeypatch.setattr("tuner.store.changes.ChangeFeed.look", lambda *_: answers.wait(10) or 1 / 0)
+    monkeypatch.setattr("tuner.api.follower.SILENCE_S", 0.1)
+    try:
+        eventually(lambda: not ready(client))
+        problem = client.get("/readyz").json()
+        assert "has not answered for" in problem["detail"]
+        assert problem["snapshot_age_s"] > 0
+        assert tier(client, BEST) == "exact"
+    finally:
+        answers.set()

@@ -3,6 +3,9 @@
 import json
 import logging
 import logging.config
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from tests.api.conftest import TUNED
 from tuner.api.app import create_app
 from tuner.api.limits import Limits
 from tuner.api.logs import log_config
+from tuner.api.routes import metrics
 from tuner.errors import InvalidSetting
 
 BEST = f"/best-config?m={TUNED.m}&n={TUNED.n}&k={TUNED.k}"
@@ -100,6 +104,19 @@ def test_metrics_count_look_ups_by_tier_and_tell_how_old_answers_are(client: Tes
     assert float(lines['tuner_answers{device="sm90-132sm-141gb"}']) == 2
     refused = 'http_requests_total{handler="/best-config",method="GET",status="4xx"}'
     assert float(lines[refused]) == 1
+
+
+def test_numbers_of_a_process_that_died_are_forgotten_when_another_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    kept = {f"gauge_livemin_{os.getpid()}.db", f"counter_{ended.pid}.db"}
+    for name in (*kept, f"gauge_livemin_{ended.pid}.db"):
+        (tmp_path / name).write_bytes(b"")
+    metrics.forget_the_dead()
+    assert {file.name for file in tmp_path.iterdir()} == kept
 
 
 def test_client_that_asks_too_often_waits_but_look_ups_and_health_are_free(
