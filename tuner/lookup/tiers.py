@@ -87,10 +87,10 @@ def _search(
     refused = why_none(problem, book.device_name, None)
     if refused.state == "unsupported":
         return refused
-    if device and (reason := _beyond(problem, device)):
-        return Miss("unsupported", reason)
     if refusal := book.refusal(problem):
         return refusal
+    if device and (reason := _beyond(problem, device)):
+        return Miss("unsupported", reason)
     where = f"{problem.shape} (d={problem.d}, {problem.sms} SMs) on {book.device_name}"
     if match == "exact":
         return _not_measured(problem, book, terms, where)
