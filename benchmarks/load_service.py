@@ -154,7 +154,7 @@ def faults(
         for r in rows
         if r.not_200 or r.failed
     ]
-    if seen > SEEN_WITHIN_S:
+    if speed and seen > SEEN_WITHIN_S:
         found.append(f"a measurement was served after {seen:.1f} s; {SEEN_WITHIN_S} s are allowed.")
     for line in table if speed else ():
         if line["rate_ratio"] < RATE_RATIO or line["p99_ratio"] > P99_RATIO:
