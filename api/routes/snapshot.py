@@ -119,7 +119,7 @@ def served_now(view: View, key: str | None, store: StoreHandle) -> Published:
     found = view.published.get(device.key) if device else None
     if found is None:
         what = f"{device.name} ({device.key})" if device else "any device"
-        detail = f"Nothing is published for {what}. Do so with `tuner generations publish`."
+        detail = f"Nothing is published for {what}. Do so with `tuner publish`."
         raise ApiError(HTTPStatus.NOT_FOUND, detail, state="never_published")
     return found
 
