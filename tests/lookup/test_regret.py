@@ -33,6 +33,12 @@ def test_the_shipped_regret_names_its_command_and_is_complete() -> None:
     assert all(bands[-1].up_to == inf for bands in told.bands.values())
 
 
+def test_the_shipped_regret_was_scored_on_the_shipped_recording() -> None:
+    recording = Recording.load(SHIPPED["recording"])
+    assert SHIPPED["kernel_hash"] == recording.toolchain.kernel_hash
+    assert SHIPPED["nvrtc_version"] == recording.toolchain.nvrtc_version
+
+
 def test_the_tiers_are_better_than_what_is_done_without_them() -> None:
     mean = {row["rule"]: row["mean"] for row in SHIPPED["table"]}
     p95 = {row["rule"]: row["p95"] for row in SHIPPED["table"]}

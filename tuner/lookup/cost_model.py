@@ -3,8 +3,9 @@
 The model counts, per tile, the cycles of whatever limits it (tensor cores, L2, or the latency that
 the ring must hide), adds the epilogue, and multiplies by the tiles that the busiest multiprocessor
 runs. Its constants come from a run of `benchmarks/fit_model.py` on recorded hot races of an H200 (a
-random search: runs differ where the recording does not decide). It only ranks: a search corrects it
-as measurements arrive, a look-up with what was measured nearby.
+random search: runs differ where the recording does not decide), of kernel 529fb436b7f13da1, which
+is not the one that is shipped now. It only ranks: a search corrects it as measurements arrive, a
+look-up with what was measured nearby.
 """
 
 from dataclasses import dataclass
