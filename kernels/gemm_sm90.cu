@@ -21,7 +21,7 @@ constexpr int32 threads = (1 + Config::consumers) * warpgroup_threads;
 DEVICE void deliver(const Accumulators& accumulators, Epilogue& epilogue,
                     const LaunchArguments& launch, const WorkUnit& unit, int32 consumer, int32 row,
                     int32 column) {
-    if constexpr (Config::split_k) {
+    if constexpr (Config::can_split) {
         if (unit.position >= launch.tiles.whole) {
             SplitReduction(launch, consumer).reduce(accumulators, unit, row, column);
             return;

@@ -50,12 +50,12 @@ DEVICE int32 cluster_index() { return blockIdx.x / cluster_size; }
 DEVICE int32 cluster_count() { return static_cast<int32>(ptx::grid_blocks()) / cluster_size; }
 
 // How many turns there are, and the work of one. A kernel that cannot split K knows nothing of units:
-// what they cost a small problem was measured (docs/kernel-log.md).
+// its producer has too few registers for them (docs/kernel-log.md, section 7).
 DEVICE int32 turn_count(const TileGrid& tiles) {
-    return Config::split_k ? tiles.units() : tiles.size();
+    return Config::can_split ? tiles.units() : tiles.size();
 }
 DEVICE WorkUnit work_unit(const TileGrid& tiles, int32 k_steps, int32 turn) {
-    if constexpr (Config::split_k) return tiles.unit(turn, k_steps);
+    if constexpr (Config::can_split) return tiles.unit(turn, k_steps);
     return {turn, 0, 0, k_steps};
 }
 

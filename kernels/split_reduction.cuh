@@ -25,10 +25,12 @@ class SplitReduction {
     }
 
   private:
-    // A part lies in the workspace as in the output: lines of `inner` contiguous elements.
-    static constexpr int32 inner =
-        Config::transposed_store ? Config::consumer_m : Config::consumer_n;
-    static constexpr int32 part_elements = Config::consumer_m * Config::consumer_n;
+    // A part lies in the workspace as its threads hold it (epilogue.cuh): quads, which are two columns
+    // of a row and of the row 8 below, of 8 columns after 8 columns, and within those of thread after
+    // thread. A warp so writes and reads 512 bytes in a row.
+    static constexpr int32 column_groups = Config::consumer_n / 8;
+    static constexpr int32 quads = row_blocks * column_groups * warpgroup_threads;
+    static constexpr int32 part_elements = quads * 4;
     static constexpr int32 parts = cluster_size * (Config::pingpong ? 1 : Config::consumers);
 
     // Which part of its cluster's tiles this warpgroup computes.
@@ -42,25 +44,16 @@ class SplitReduction {
         return launch_.partials + (unit * parts + part()) * part_elements;
     }
 
-    // The fragment layout of epilogue.cuh.
     DEVICE void write_partial(const Accumulators& accumulators, float* to) const {
-        const int32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+        to += threadIdx.x % warpgroup_threads * 4;
 #pragma unroll
         for (int32 block = 0; block < row_blocks; ++block) {
-            const int32 row = block * 64 + warp * 16 + lane / 4;
 #pragma unroll
-            for (int32 i = 0; i < Config::consumer_n / 2; i += 4) {
-                const float* v = &accumulators[block][i];
-                const int32 column = i * 2 + lane % 4 * 2;
-                if constexpr (Config::transposed_store) {
-                    to[column * inner + row] = v[0];
-                    to[(column + 1) * inner + row] = v[1];
-                    to[column * inner + row + 8] = v[2];
-                    to[(column + 1) * inner + row + 8] = v[3];
-                } else {
-                    *reinterpret_cast<float2*>(&to[row * inner + column]) = {v[0], v[1]};
-                    *reinterpret_cast<float2*>(&to[(row + 8) * inner + column]) = {v[2], v[3]};
-                }
+            for (int32 group = 0; group < column_groups; ++group) {
+                const float* v = &accumulators[block][group * 4];
+                *reinterpret_cast<float4*>(
+                    &to[(block * column_groups + group) * warpgroup_threads * 4]) = {v[0], v[1], v[2],
+                                                                                     v[3]};
             }
         }
     }
@@ -75,17 +68,16 @@ class SplitReduction {
         }
     }
 
-    DEVICE void add_stretch(int32 split, int32 share, int32 row, int32 column) const {
-        constexpr int32 quads = part_elements / 4;
+    DEVICE void add_stretch(int32 split, int32 share, uint32 row, uint32 column) const {
         const int32 shares = launch_.tiles.split_k;
         const int32 end = quads * (share + 1) / shares;
         const float* first = partial(split, 0);
         for (int32 quad = quads * share / shares + threadIdx.x % warpgroup_threads; quad < end;
              quad += warpgroup_threads) {
             const float4 sum = add_shares(first + quad * 4, shares);
-            const int32 line = quad * 4 / inner, offset = quad * 4 % inner;
-            store_quad(sum, Config::transposed_store ? column + line : row + line,
-                       (Config::transposed_store ? row : column) + offset);
+            const int32 thread = quad % warpgroup_threads, groups = quad / warpgroup_threads;
+            store_quad(sum, row + groups / column_groups * 64 + thread / 32 * 16 + thread % 32 / 4,
+                       column + groups % column_groups * 8 + thread % 4 * 2);
         }
     }
 
@@ -111,20 +103,28 @@ class SplitReduction {
         return sum;
     }
 
-    // Unsigned: the last tile of an extent near 2^31 begins before it and ends after.
-    DEVICE void store_quad(const float4& sum, uint32 outer, uint32 first) const {
-        const uint32 outer_end = Config::transposed_store ? launch_.rows_b : launch_.rows_a;
-        const uint32 inner_end = Config::transposed_store ? launch_.rows_a : launch_.rows_b;
-        if (outer >= outer_end || first >= inner_end) return;
-        const uint2 packed = {ptx::pack_bf16(sum.x, sum.y), ptx::pack_bf16(sum.z, sum.w)};
-        uint16* d = static_cast<uint16*>(launch_.d) + static_cast<int64>(outer) * launch_.pitch + first;
-        if constexpr (Config::tma_store) {  // lines are multiples of 16 bytes
-            *reinterpret_cast<uint2*>(d) = packed;
+    DEVICE void store_quad(const float4& sum, uint32 row, uint32 column) const {
+        store_pair(ptx::pack_bf16(sum.x, sum.y), row, column);
+        store_pair(ptx::pack_bf16(sum.z, sum.w), row + 8, column);
+    }
+
+    // Two columns of a row. Unsigned: the last tile of an extent near 2^31 begins before it and ends
+    // after. A line that TMA can store has an even length, so that both columns are in it or neither.
+    DEVICE void store_pair(uint32 pair, uint32 row, uint32 column) const {
+        const uint32 rows = launch_.rows_a, columns = launch_.rows_b;
+        if (row >= rows || column >= columns) return;
+        uint16* d = static_cast<uint16*>(launch_.d);
+        if constexpr (Config::transposed_store) {
+            d += static_cast<int64>(column) * launch_.pitch + row;
+            d[0] = static_cast<uint16>(pair);
+            if (column + 1 < columns) d[launch_.pitch] = static_cast<uint16>(pair >> 16);
         } else {
-#pragma unroll
-            for (uint32 i = 0; i < 4; ++i) {
-                const uint32 pair = i < 2 ? packed.x : packed.y;
-                if (first + i < inner_end) d[i] = static_cast<uint16>(pair >> (i % 2 * 16));
+            d += static_cast<int64>(row) * launch_.pitch + column;
+            if constexpr (Config::tma_store) {
+                *reinterpret_cast<uint32*>(d) = pair;
+            } else {
+                d[0] = static_cast<uint16>(pair);
+                if (column + 1 < columns) d[1] = static_cast<uint16>(pair >> 16);
             }
         }
     }

@@ -110,8 +110,15 @@ struct TileGrid {
         if (index < whole) return {index, 0, 0, k_steps};
         const int32 split = (index - whole) / split_k;
         const int32 share = index - whole - split * split_k;
-        const int32 first = k_steps * share / split_k;
-        return {whole + split, share, first, k_steps * (share + 1) / split_k - first};
+        const int32 first = share_begin(k_steps, share);
+        return {whole + split, share, first, share_begin(k_steps, share + 1) - first};
+    }
+
+    // Shares differ by at most a step, the longer ones first. No product of steps and shares, which
+    // need not fit 32 bits; a division in 64 bits takes registers that a producer does not have.
+    HOST_DEVICE int32 share_begin(int32 k_steps, int32 share) const {
+        const int32 least = k_steps / split_k;
+        return least * share + smaller(share, k_steps - least * split_k);
     }
 
     // The cluster of tiles at one position of the order.

@@ -37,7 +37,6 @@ MAX_SPLIT_CONSUMERS = 2
 MAX_SPLIT_CLUSTER = 4
 """Thread blocks that wait for each other must all be resident; few large clusters fit."""
 MAX_SPLIT_K = 64
-MAX_INT32 = 2**31 - 1
 MAX_PARTIALS_BYTES = 64 * 2**20
 """Device memory for partial tiles: what cuBLASLt is given too."""
 
@@ -203,8 +202,7 @@ def split_faults(config: KernelConfig, problem: Problem) -> Iterator[str]:
             yield "this variant cannot split K; use split_k=1 without split_tail."
         return
     steps = k_steps(problem.shape.k, v)
-    # The kernel multiplies steps by shares in 32 bits.
-    most = min(MAX_SPLIT_K, steps, MAX_INT32 // steps, knobs.num_sms // v.cluster_size)
+    most = min(MAX_SPLIT_K, steps, knobs.num_sms // v.cluster_size)
     if not 2 <= knobs.split_k <= most:
         yield f"split_k must be 2 to {most} here, not {knobs.split_k}."
         return

@@ -80,13 +80,19 @@ def tiling_of(config: KernelConfig, problem: Problem) -> Tiling:
     )
 
 
-def wgmma_extents(problem: Problem, transposed_store: bool) -> tuple[int, int]:
-    """Elements of the output along WGMMA's M and N, which `block_m` and `block_n` cut.
+def operands_exchanged(problem: Problem, transposed_store: bool) -> bool:
+    """Whether B goes along WGMMA's M, and A along its N.
 
-    A column-major output is the row-major output of the exchanged product.
+    The kernel writes what lies along its second operand contiguously, or, transposed, what lies
+    along its first. The output's contiguous side is N for d=row and M for d=col.
     """
+    return transposed_store != (problem.d == "col")
+
+
+def wgmma_extents(problem: Problem, transposed_store: bool) -> tuple[int, int]:
+    """Elements of the output along WGMMA's M and N, which `block_m` and `block_n` cut."""
     shape = problem.shape
-    exchanged = transposed_store != (problem.d == "col")
+    exchanged = operands_exchanged(problem, transposed_store)
     return (shape.n, shape.m) if exchanged else (shape.m, shape.n)
 
 

@@ -24,7 +24,7 @@ def test_every_field_of_a_variant_reaches_the_kernel_under_its_own_name() -> Non
         "split": "split_m = true",
         "schedule": "pingpong = false",
         "store": "tma_store",
-        "reduction": "split_k = false",
+        "reduction": "can_split = false",
     }
     for field in fields(VARIANT):
         value = getattr(VARIANT, field.name)

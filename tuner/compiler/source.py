@@ -52,7 +52,7 @@ def render_config(variant: KernelVariant) -> str:
         "cluster_n": variant.cluster_n,
         "transposed_store": variant.transposed_store,
         "tma_store": variant.store == "tma",
-        "split_k": variant.reduction != "none",
+        "can_split": variant.reduction != "none",
         "consumer_m": variant.consumer_m,
         "consumer_n": variant.consumer_n,
         "store_buffers": variant.store_buffers,
@@ -149,4 +149,5 @@ _KINDS = (
     KernelVariant(64, 8, 8, 4, 1, "m", "cooperative", 0, 0, transposed_store=True),
     KernelVariant(192, 192, 4, split="n", store="direct", cluster_n=2),
     KernelVariant(128, 128, 6, schedule="pingpong"),
+    KernelVariant(128, 128, 4, reduction="workspace"),
 )

@@ -1,7 +1,8 @@
 """Chains: launches that read what the launch before wrote, with a foreign kernel among them.
 
 A dependent launch starts while its predecessor still runs. Whether it waits as it must shows only
-where it reads the predecessor's output, or overwrites what the predecessor reads.
+where it reads the predecessor's output, or overwrites what the predecessor reads. Of an output that
+is larger than the operand, the end is read: that is written last.
 """
 
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ from tuner.shape import Problem
 
 STEPS = ("gemm", "gemm", "normalise", "gemm", "normalise", "gemm", "gemm", "gemm")
 REPEATS = 3
+TENSOR_MAP_ALIGNMENT = 8
+"""Elements of bf16 in the 16 bytes at which a tensor map may begin."""
 
 _normalise = cupy.RawKernel(
     """
@@ -64,10 +67,17 @@ class Chain:
         first, second = (_normal(generator, elements) for _ in range(2))
         return cls(problem, (first, second), _normal(generator, s.n * s.k))
 
+    def first_operand(self, turn: int) -> Any:
+        """The [M, K] elements that the product of one turn reads: the last that were written."""
+        s = self.problem.shape
+        spare = s.m * max(s.n - s.k, 0)
+        begin = spare // TENSOR_MAP_ALIGNMENT * TENSOR_MAP_ALIGNMENT
+        return self.buffers[turn % 2][begin : begin + s.m * s.k]
+
     def operands(self, turn: int) -> data.OperandSet:
         """What the product of one turn reads and writes."""
         s = self.problem.shape
-        source, target = self.buffers[turn % 2], self.buffers[(turn + 1) % 2]
+        source, target = self.first_operand(turn), self.buffers[(turn + 1) % 2]
         outer, inner = data.output_extents(self.problem)
         return data.OperandSet(
             Matrix(source.data.ptr, s.m, s.k, s.k),
@@ -79,7 +89,7 @@ class Chain:
     def normalise(self, turn: int, stream: Any) -> None:
         """Divide the rows that the product of `turn` will read by their root mean square."""
         s = self.problem.shape
-        _normalise((s.m,), (256,), (self.buffers[turn % 2], s.k), stream=stream)
+        _normalise((s.m,), (256,), (self.first_operand(turn), s.k), stream=stream)
 
     def copy(self) -> "Chain":
         first, second = (buffer.copy() for buffer in self.buffers)

@@ -12,7 +12,7 @@ from tuner.device.cuda.operands import OperandSet
 from tuner.device.cuda.tensor_map import encode, operand_box_rows, operand_map, store_boxes
 from tuner.device.cuda.workspace import Workspace
 from tuner.shape import Problem
-from tuner.tiling import k_steps, tiling_of
+from tuner.tiling import k_steps, operands_exchanged, tiling_of
 
 _POLICIES = {
     "normal": 0x1000000000000000,
@@ -34,9 +34,7 @@ class Launch:
         workspace: Workspace,
     ) -> None:
         v, knobs = config.variant, config.knobs
-        # The kernel writes what lies along its second operand contiguously, or, transposed, what
-        # lies along its first. The output's contiguous side is N for d=row and M for d=col.
-        exchanged = v.transposed_store != (problem.d == "col")
+        exchanged = operands_exchanged(problem, v.transposed_store)
         a, b = (operands.b, operands.a) if exchanged else (operands.a, operands.b)
         d = operands.d
         tiling = tiling_of(config, problem)
