@@ -3,10 +3,12 @@
     python -m benchmarks.record --shapes examples/shapes.txt --db sqlite:///tuner.db
 
 The menu of a shape is a seeded uniform sample of its legal menu, half of it with launch knobs drawn
-at random too; the article's config; and the configs that the last race in `--db` had as finalists,
-so that the best found is among the recorded. All configs of a shape that are right are raced with
-the libraries in the same shuffled rounds, hot and cool, so any subset of them is a valid race.
-Shapes that the output file already holds, of the same kernel, are kept and not recorded again.
+at random too; the article's config; the configs that the races in `--db` had as finalists, so that
+the best found is among the recorded; and the winners of the other shapes, as they would be launched
+here. Samples of different shapes prefer the same variants. All configs of a shape that are right
+are raced with the libraries in the same shuffled rounds, hot and cool, so any subset of them is a
+valid race. Shapes that the output file already holds, of the same kernel, are kept and not recorded
+again.
 """
 
 import argparse
@@ -27,6 +29,8 @@ from tuner.device.origin import Origin
 from tuner.device.protocol import Device, Entrant
 from tuner.device.replay import Recording
 from tuner.hardware import DeviceIdentity
+from tuner.legality import faults
+from tuner.lookup.adapt import adapted
 from tuner.search.space import article_config, sample, trusted_config
 from tuner.settings import Settings
 from tuner.shape import Problem
@@ -57,6 +61,34 @@ def stated_menu(
     plain = sample(problem, count - count // 2, seed)
     relaunched = sample(problem, count // 2, seed + 1, any_knobs=True)
     return list(dict.fromkeys([article_config(problem), *found, *plain, *relaunched]))
+
+
+def winners(repository: Repository, problem: Problem, device_key: str) -> list[KernelConfig]:
+    """The fastest of our configs in the stored races of `problem`, one of each protocol."""
+    best = []
+    for protocol in (PROTOCOL_HOT, PROTOCOL_COOL):
+        timed = [
+            (row.median_us, row.contender.config)
+            for race in repository.races(problem, device_key, protocol)
+            for row in race.measurements
+            if row.median_us and row.contender.config
+        ]
+        best += [min(timed)[1]] if timed else []
+    return list(dict.fromkeys(best))
+
+
+def borrowed(
+    repository: Repository, problem: Problem, others: list[Problem], device_key: str
+) -> list[KernelConfig]:
+    """What won on `others`, as `problem` would launch it, without dependent launches."""
+    found = []
+    for other in others:
+        for config in winners(repository, other, device_key) if other != problem else ():
+            here = adapted(config, other, problem)
+            if here is not None:
+                here = replace(here, knobs=replace(here.knobs, dependent_launch=False))
+                found += [here] if not faults(here, problem) else []
+    return list(dict.fromkeys(found))
 
 
 def finalists(repository: Repository, problem: Problem, device_key: str) -> list[KernelConfig]:
@@ -156,12 +188,15 @@ def main() -> None:
         identity = device.identify()
         rows = already_recorded(chosen.out, pool.toolchain())
         recorded = {row.problem for row in rows}
-        for shape in read_shape_files(chosen.shapes).shapes:
-            problem = Problem(shape, identity.sms)
+        shapes = read_shape_files(chosen.shapes).shapes
+        problems = [Problem(shape, identity.sms) for shape in shapes]
+        for problem in problems:
+            shape = problem.shape
             if problem in recorded:
                 print(f"{shape}: recorded already", flush=True)
                 continue
             found = finalists(repository, problem, identity.key)
+            found += borrowed(repository, problem, problems, identity.key)
             configs = stated_menu(problem, chosen.count, chosen.seed, found)
             origin = Origin(problem, identity, pool.toolchain())
             taken = record(origin, configs, device, pool, rounds)

@@ -172,6 +172,25 @@ def test_a_dependent_launch_that_does_not_wait_is_found(
     assert "chain" in device.verify(Entrant(Contender("kernel", config), cubin)).detail
 
 
+def test_clusters_that_would_wait_for_one_that_never_starts_are_refused_unlaunched(
+    tmp_path: Path, device: DeviceProcess, cubins: Mapping[KernelVariant, Cubin]
+) -> None:
+    variant = V(128, 64, 6, cluster_n=4, reduction="workspace", **BUSY)
+    with CompilePool(tmp_path / "cubins") as pool:
+        cubin = pool.submit(variant).result()
+    assert isinstance(cubin, Cubin)
+    problem = Problem(GemmShape(512, 256, 16384), SMS)
+    device.prepare(problem, entrant(trusted_config(problem), cubins))
+    states = {}
+    for sms in (120, SMS):  # 30 clusters of four fit an H200, 33 do not
+        config = KernelConfig(variant, LaunchKnobs(num_sms=sms, split_k=9))
+        assert faults(config, problem) == []
+        states[sms] = device.verify(Entrant(Contender("kernel", config), cubin))
+    assert states[120].state is TrialState.OK, states[120].detail
+    assert states[SMS].state is TrialState.UNSTABLE
+    assert "starts 33 clusters of 4 thread blocks that wait for each other" in states[SMS].detail
+
+
 def test_any_number_of_sms_gives_the_same_bits(
     device: DeviceProcess, cubins: Mapping[KernelVariant, Cubin]
 ) -> None:

@@ -8,6 +8,7 @@ from tests.device.fake import TOOLCHAIN, FakeCompiler, FakeDevice, true_us
 from tests.study.cases import OTHER, PROBLEM, SMALL, SQUARE, screened, tools, variant
 from tests.study.doubles import MemoryRows
 from tuner.device.protocol import Entrant
+from tuner.search.finalists import LAST_HEAT
 from tuner.search.space import menu
 from tuner.study import (
     Budget,
@@ -19,7 +20,6 @@ from tuner.study import (
     run_all,
     tune,
 )
-from tuner.study.pipeline import HEAT_ROUNDS
 from tuner.trial import PROTOCOL_COOL, PROTOCOL_HEAT, PROTOCOL_HOT, Sampled, ShapeState, Toolchain
 
 
@@ -48,9 +48,9 @@ def test_a_shape_ends_tuned_with_screens_and_two_races_against_both_libraries() 
         assert race[0].race is not None
     heats = [row for row in rows.rows if row.protocol == PROTOCOL_HEAT]
     assert {row.contender.name for row in heats} == {"kernel"}
-    assert {len(row.samples_us) for row in heats} == {HEAT_ROUNDS}
-    # Two heats, two races, and None for what was screened.
-    assert len({row.race for row in rows.rows}) == 5
+    assert {len(row.samples_us) for row in heats} == {rounds for _, rounds in LAST_HEAT}
+    # Two heats, the last in two laps, two races, and None for what was screened.
+    assert len({row.race for row in rows.rows}) == 6
 
 
 def test_the_finalists_are_the_fastest_that_were_screened() -> None:
@@ -130,7 +130,7 @@ def test_events_tell_of_shapes_trials_and_races_in_order() -> None:
     assert best == sorted(best, reverse=True)
     assert len(best) == 24
     races = [e for e in events if isinstance(e, RaceStarted)]
-    heats, finals = races[:2], races[2:]
+    heats, finals = races[:3], races[3:]
     assert {e.protocol for e in heats} == {PROTOCOL_HEAT}
     assert all(4 <= e.finalists <= 24 for e in heats)
     assert [(e.protocol, e.finalists) for e in finals] == [(PROTOCOL_HOT, 7), (PROTOCOL_COOL, 7)]

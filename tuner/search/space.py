@@ -7,6 +7,7 @@ splits, without tiles that would mostly compute padding.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from itertools import product
 from random import Random
 
@@ -61,11 +62,17 @@ def sample(
 ) -> list[KernelConfig]:
     """`count` different configs drawn evenly from the menu, or all of it if it is smaller.
 
-    any_knobs: draw launch knobs as well, instead of the defaults.
+    The same seed prefers the same variants for every problem, so that samples of two menus have in
+    common what they can. any_knobs: draw launch knobs as well, instead of the defaults.
     """
     random = Random(seed)
-    entries = menu(problem)
-    chosen = random.sample(entries, min(count, len(entries)))
+
+    def lot(config: KernelConfig) -> bytes:
+        # Pitch decides how a kernel stores, which makes it no other candidate.
+        variant = replace(config.variant, store="tma")
+        return sha256(f"{seed} {variant}".encode()).digest()
+
+    chosen = sorted(menu(problem), key=lot)[:count]
     if any_knobs:
         return [
             KernelConfig(c.variant, random.choice(knob_menu(problem, c.variant))) for c in chosen

@@ -16,7 +16,7 @@ from tuner.device.origin import Origin
 from tuner.device.protocol import Entrant
 from tuner.errors import CompileError, DeviceError, DeviceUnavailable, DoesNotFit
 from tuner.legality import faults
-from tuner.search.finalists import choose_finalists
+from tuner.search.finalists import HEAT, LAST_HEAT, choose_finalists
 from tuner.search.knowledge import informed_searcher
 from tuner.search.sampler import VARIANT_FAILURES, Searcher
 from tuner.search.space import menu, trusted_config
@@ -46,8 +46,6 @@ KNOB_SHARE = 1 / 3
 """Of `Budget.trials`, what relaunches of the best variants get: they compile nothing."""
 KNOB_BASES = 6
 """Variants that are relaunched: the best of the screening and the best of the heat."""
-HEAT_ENTRANTS = 96
-HEAT_ROUNDS = 3
 NO_CANDIDATE = "no candidate was right and measurable."
 CUBLAS = Entrant(Contender("cublas"))
 BEST_ALGORITHM = Entrant(Contender("cublaslt"))
@@ -171,8 +169,8 @@ class Study:
         set_aside = max(self._most_twins - sum(map(is_twin, self._rows)), 0)
         planned = trials - set_aside
         self._measure(searcher, attempts, searcher.ask, planned - int(planned * KNOB_SHARE))
-        hot = self._heat(attempts, searcher.fastest(HEAT_ENTRANTS))
-        bases = choose_finalists(searcher.fastest(KNOB_BASES), hot)[:KNOB_BASES]
+        hot = self._heat(attempts, searcher.fastest(HEAT[0][0]), HEAT)
+        bases = choose_finalists(searcher.fastest(KNOB_BASES), hot, per_tile=2)[:KNOB_BASES]
         self._measure(searcher, attempts, lambda n: searcher.ask_knobs(n, bases), planned)
         # A recording may hold too few launches of those variants to use up the trials.
         self._measure(searcher, attempts, searcher.ask, planned)
@@ -181,8 +179,8 @@ class Study:
         self._measure(searcher, attempts, searcher.ask, trials - needed)
         screened = searcher.fastest(finalists, per_variant=2)
         entrants = dict.fromkeys([*screened, *searcher.relaunched(bases)])
-        hot = self._heat(attempts, list(entrants)[:HEAT_ENTRANTS])
-        return choose_finalists(screened, hot, per_variant=2)[:finalists]
+        hot = self._heat(attempts, list(entrants), LAST_HEAT)
+        return choose_finalists(screened, hot, per_variant=2, per_tile=4)[:finalists]
 
     def _twins(self, attempts: Attempts, finalists: Sequence[KernelConfig]) -> list[KernelConfig]:
         """The dependent launches of the first finalists, of which every chain was right."""
@@ -210,15 +208,21 @@ class Study:
         for config, compiled in ready:
             searcher.tell(self._keep(self._attempt(attempts, config, compiled)))
 
-    def _heat(self, attempts: Attempts, configs: Sequence[KernelConfig]) -> list[KernelConfig]:
-        """The configs as a short hot race of them all ranks them, fastest first."""
-        if len(configs) < 2:
-            return list(configs)
-        entrants = self._kernels(configs)
-        rows = self._race(attempts, entrants, PROTOCOL_HOT, HEAT_ROUNDS, stored_as=PROTOCOL_HEAT)
-        timed = [row for row in rows if row.state is TrialState.OK and row.contender.config]
-        timed.sort(key=lambda row: median(row.samples_us))
-        return [row.contender.config for row in timed if row.contender.config]
+    def _heat(
+        self, attempts: Attempts, configs: Sequence[KernelConfig], laps: Sequence[tuple[int, int]]
+    ) -> list[KernelConfig]:
+        """The configs as short hot races rank them, fastest first; those of a later lap lead."""
+        ranking = list(configs)[: laps[0][0]]
+        for most, rounds in laps:
+            if len(ranking) < 2:
+                break
+            entrants = self._kernels(ranking[:most])
+            rows = self._race(attempts, entrants, PROTOCOL_HOT, rounds, stored_as=PROTOCOL_HEAT)
+            timed = [row for row in rows if row.state is TrialState.OK]
+            timed.sort(key=lambda row: median(row.samples_us))
+            ranked = [row.contender.config for row in timed if row.contender.config]
+            ranking = [*ranked, *ranking[most:]]
+        return ranking
 
     def _wanted(self, planned: int, share: float = SEARCH_SHARE) -> int:
         """How many more configs to look at, up to `planned`: compile failures count half.
