@@ -3,15 +3,15 @@
 The model counts, per tile, the cycles of whatever limits it (tensor cores, L2, or the latency that
 the ring must hide), adds the epilogue, and multiplies by the tiles that the busiest multiprocessor
 runs. Its constants come from a run of `benchmarks/fit_model.py` on recorded hot races of an H200 (a
-random search: runs differ where the recording does not decide), of kernel 529fb436b7f13da1, which
-is not the one that is shipped now. It only ranks: a search corrects it as measurements arrive, a
-look-up with what was measured nearby.
+random search: runs differ where the recording does not decide), of kernel 4e5ed687ed12a94b. It only
+ranks: a search corrects it as measurements arrive, a look-up with what was measured nearby.
 """
 
 from dataclasses import dataclass
 from functools import lru_cache
 
 from tuner.config import SLAB_K, KernelConfig, KernelVariant
+from tuner.lookup.launches import resident_sms
 from tuner.shape import ELEMENT_BYTES, Problem
 from tuner.tiling import PARTIAL_BYTES, k_steps, tiling_of
 
@@ -30,21 +30,21 @@ class CostModel:
     overlap: share of a ping-pong tile's mainloop and epilogue that is not hidden behind the other
         warpgroup's. sharpness: how nearly the largest of a stage's limits decides alone.
     exchange_cycles, exchange_bytes_per_cycle, dependent_us: what splitting K costs and a dependent
-        launch saves. Guesses: no recording holds such configs yet.
+        launch saves.
     """
 
-    clock_mhz: float = 1506.0
-    l2_bytes_per_cycle: float = 108.0
-    load_latency_cycles: float = 2214.0
-    store_bytes_per_cycle: float = 28.5
-    epilogue_cycles: float = 265.0
-    launch_us: float = 1.06
-    cluster_cycles: float = 24.5
-    sharpness: float = 6.9
-    overlap: float = 0.81
-    exchange_cycles: float = 3500.0
-    exchange_bytes_per_cycle: float = 30.0
-    dependent_us: float = 0.5
+    clock_mhz: float = 1869.0
+    l2_bytes_per_cycle: float = 115.0
+    load_latency_cycles: float = 1575.0
+    store_bytes_per_cycle: float = 30.3
+    epilogue_cycles: float = 537.0
+    launch_us: float = 2.25
+    cluster_cycles: float = 56.8
+    sharpness: float = 1.98
+    overlap: float = 0.871
+    exchange_cycles: float = 7700.0
+    exchange_bytes_per_cycle: float = 18.5
+    dependent_us: float = 1.14
 
 
 H200 = CostModel()
@@ -55,7 +55,9 @@ def estimate_us(problem: Problem, config: KernelConfig, model: CostModel = H200)
     v = config.variant
     tiling = tiling_of(config, problem)
     shares = tiling.units - tiling.whole
-    clusters = max(min(tiling.resident, tiling.units), 1)
+    # More may be asked for than run at once; the others wait for a whole round.
+    fitting = resident_sms(problem.sms, v.cluster_size) // v.cluster_size
+    clusters = max(min(tiling.resident, tiling.units, fitting), 1)
     blocks = clusters * v.cluster_size
     # Rounds of tiles, or of shares of a tile, that the busiest multiprocessor runs.
     rounds, split_rounds = -(-tiling.whole // clusters), -(-shares // clusters)
