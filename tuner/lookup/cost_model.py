@@ -78,7 +78,7 @@ def estimate_us(problem: Problem, config: KernelConfig, model: CostModel = H200)
     memory_us = problem.shape.operand_bytes / DRAM_BYTES_PER_US
     drawn = blocks * DRAM_BYTES_PER_CYCLE_PER_SM * model.clock_mhz
     memory_us = max(memory_us, problem.shape.operand_bytes / drawn)
-    launch_us = model.launch_us - model.dependent_us * config.knobs.dependent_launch
+    launch_us = max(model.launch_us - model.dependent_us * config.knobs.dependent_launch, 0.0)
     return launch_us + max(compute / model.clock_mhz, memory_us) + 0.1 * memory_us
 
 
