@@ -3,13 +3,14 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from math import isqrt, log2
 
 from tuner.legality import faults
 from tuner.lookup.cost_model import H200, CostModel, estimate_us
 from tuner.lookup.layer import InvalidLayer
 from tuner.lookup.sound import sound_configs
-from tuner.shape import GemmShape, Problem
+from tuner.shape import Problem
 
 MOST_MS = 12
 """Ms of one layer that are tuned."""
@@ -60,7 +61,7 @@ def next_m(ms: Sequence[int], changed: Collection[int]) -> int | None:
     ms: those that were tuned, ascending. changed: each of them after which another config is best
     at the next. None where all such gaps are closed.
     """
-    gaps = [(a, b) for a, b in zip(ms, ms[1:], strict=False) if a in changed and b - a > 1]
+    gaps = [(a, b) for a, b in pairwise(ms) if a in changed and b - a > 1]
     if not gaps:
         return None
     a, b = max(gaps, key=lambda gap: (log2(gap[1] / gap[0]), -gap[0]))
@@ -72,11 +73,16 @@ def tile_changes(layer: Problem, low: int, high: int, model: CostModel = H200) -
     before: tuple[int, object] | None = None
     found: list[int] = []
     for m in _looked_at(low, high):
-        tile = _best_tile(replace(layer, shape=replace(layer.shape, m=m)), model)
+        tile = _best_tile(at_m(layer, m), model)
         if before and tile != before[1] and low < before[0]:
             found.append(before[0])
         before = m, tile
     return tuple(found)
+
+
+def at_m(layer: Problem, m: int) -> Problem:
+    """The problem of a layer with that M."""
+    return replace(layer, shape=replace(layer.shape, m=m))
 
 
 def _looked_at(low: int, high: int) -> Iterator[int]:
@@ -100,7 +106,7 @@ def _best_tile(problem: Problem, model: CostModel) -> object:
 
 def _in_widest_gap(ms: Sequence[int]) -> int | None:
     """The power of two in the middle of the widest gap, if that is wider than LINK."""
-    a, b = max(zip(ms, ms[1:], strict=False), key=lambda gap: gap[1] / gap[0])
+    a, b = max(pairwise(ms), key=lambda gap: gap[1] / gap[0])
     return 1 << round(log2(a * b) / 2) if log2(b / a) > LINK else None
 
 
@@ -116,7 +122,3 @@ def _halfway(a: int, b: int) -> int:
 
 def _coordinate(m: int, changes: Sequence[int]) -> float:
     return log2(m) + PER_CHANGE * sum(change < m for change in changes)
-
-
-def problem_of(layer: Problem, m: int) -> Problem:
-    return replace(layer, shape=GemmShape(m, layer.shape.n, layer.shape.k))

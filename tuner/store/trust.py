@@ -31,7 +31,7 @@ def impossible_time(row: Measurement) -> str | None:
             return f"no product takes {sample:g} us."
     if row.median_us is not None and row.median_us < floor_us:
         return (
-            f"{row.median_us:g} us is faster than the device can compute {row.problem.shape}, which "
+            f"{row.median_us:g} us is faster than the device can compute {row.problem.shape}: that "
             f"takes {floor_us:.3g} us at least."
         )
     return None
