@@ -135,6 +135,16 @@ def candidates(races: Iterable[Race], protocols: Sequence[str]) -> list[Candidat
     ]
 
 
+def races_of(raced: Iterable[Measurement]) -> list[Race]:
+    """Rows of one problem as the races they were measured in, in the order of their first rows."""
+    together: dict[tuple[object, ...], list[Measurement]] = {}
+    for row in raced:
+        # One race has one of each; rows that differ could not be compared.
+        key = (row.race, row.protocol, row.source, row.toolchain)
+        together.setdefault(key, []).append(row)
+    return [Race(str(key[0]), rows[0].protocol, tuple(rows)) for key, rows in together.items()]
+
+
 def _possible(row: Measurement) -> bool:
     shortest = max(SHORTEST_US, shortest_us(row.problem, row.contender, row.device_key))
     return all(shortest <= sample <= LONGEST_US for sample in row.samples_us)

@@ -15,10 +15,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from tuner import __version__
 from tuner.hardware import DeviceIdentity
 from tuner.lookup import COUNTED_PROTOCOLS, Answer, Numerics, Race, answers_on_terms, choose
+from tuner.lookup.race import races_of
 from tuner.shape import Problem
 from tuner.store import queries
 from tuner.store.faults import store_error
-from tuner.store.rows import measurement_row, outcome_of, outcome_row, races_of, readable
+from tuner.store.rows import measurement_row, outcome_of, outcome_row, readable
 from tuner.store.tables import MAX_INT64, devices, measurements, runs, shape_outcomes
 from tuner.trial import Measurement, ShapeOutcome, Source, Toolchain, TrialState
 
