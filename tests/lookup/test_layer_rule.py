@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.lookup.measured import H200, NARROW, PINGPONG, SPLIT, SQUARE, launched, problem
-from tests.store.examples import CUBLAS, NOON, TOOLCHAIN, race
+from tests.lookup.crossed import KEY, LARGE, SMALL, WIDE, K, N, crossed
+from tests.lookup.measured import H200, NARROW, SPLIT, launched, problem
+from tests.store.examples import CUBLAS, NOON, TOOLCHAIN
 from tuner.config import KernelConfig
 from tuner.lookup import Answer, Book, Layer, Race, Terms, find
 from tuner.lookup.cost_model import estimate_us
@@ -22,28 +23,6 @@ from tuner.lookup.crossing import Meeting, last_of_first
 from tuner.lookup.layer_plan import LINK
 from tuner.lookup.layer_rule import TOLERANCE, layers_of
 from tuner.trial import PROTOCOL_COOL, PROTOCOL_HOT, Contender
-
-N, K = 3584, 4096
-KEY = problem(1, N, K)
-WHOLE = Span(1, 4096)
-SMALL = launched(NARROW, problem(16, N, K))
-LARGE = launched(PINGPONG, problem(1024, N, K))
-WIDE = launched(SQUARE, problem(1024, N, K))
-LIBRARY_US = 100.0
-
-
-def crossed(
-    m: int, times_us: Mapping[KernelConfig, float], span: Span = WHOLE, **changes: Any
-) -> list[Race]:
-    """A hot and a cool cross race at one M."""
-    rounds = {Contender("kernel", config): [us] * 9 for config, us in times_us.items()}
-    rounds[CUBLAS] = [LIBRARY_US] * 9
-    made = []
-    for protocol in (PROTOCOL_HOT, PROTOCOL_COOL):
-        name = cross_race_id(span, f"{m}{protocol}")
-        rows = race(name, rounds, protocol, problem=problem(m, N, K), device_key=H200, **changes)
-        made.append(Race(name, protocol, tuple(rows)))
-    return made
 
 
 def general(races: Mapping[int, Sequence[Race]]) -> Layer:

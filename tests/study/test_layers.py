@@ -1,6 +1,7 @@
 """A layer is tuned at a few Ms, and the winners of all of them race at each."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,8 @@ from tuner.config import KernelConfig
 from tuner.device.protocol import Entrant
 from tuner.errors import DeviceError
 from tuner.lookup.cross_races import Span, span_of
-from tuner.lookup.layer_plan import MOST_MS, at_m, first_ms
+from tuner.lookup.layer import at_m
+from tuner.lookup.layer_plan import MOST_MS, first_ms
 from tuner.lookup.layer_rule import layers_of
 from tuner.lookup.race import Race, races_of
 from tuner.shape import GemmShape, Problem
@@ -120,7 +122,7 @@ class Interrupted(FakeDevice):
         super().__init__()
         self._left = races
 
-    def race(self, entrants: list[Entrant], protocol: str, rounds: int) -> list[Sampled]:  # type: ignore[override]
+    def race(self, entrants: Sequence[Entrant], protocol: str, rounds: int) -> list[Sampled]:
         if self._left == 0:
             raise KeyboardInterrupt
         self._left -= 1

@@ -9,7 +9,7 @@ from tuner.config import KernelConfig
 from tuner.legality import faults
 from tuner.lookup.adapt import adapted
 from tuner.lookup.cost_model import estimate_us
-from tuner.lookup.layer_plan import at_m
+from tuner.lookup.layer import at_m
 from tuner.shape import Problem
 
 STEPS = 64

@@ -1,14 +1,13 @@
 """Which Ms of a layer to tune, so that every M between them can be answered."""
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from math import isqrt, log2
 
 from tuner.legality import faults
 from tuner.lookup.cost_model import H200, CostModel, estimate_us
-from tuner.lookup.layer import InvalidLayer
+from tuner.lookup.layer import InvalidLayer, at_m
 from tuner.lookup.sound import sound_configs
 from tuner.shape import Problem
 
@@ -78,11 +77,6 @@ def tile_changes(layer: Problem, low: int, high: int, model: CostModel = H200) -
             found.append(before[0])
         before = m, tile
     return tuple(found)
-
-
-def at_m(layer: Problem, m: int) -> Problem:
-    """The problem of a layer with that M."""
-    return replace(layer, shape=replace(layer.shape, m=m))
 
 
 def _looked_at(low: int, high: int) -> Iterator[int]:

@@ -25,7 +25,7 @@ from tuner.lookup.choose import DEFAULT_PROTOCOLS
 from tuner.lookup.confidence import Regret
 from tuner.lookup.cross_races import Span, span_of
 from tuner.lookup.crossing import Meeting, last_of_first
-from tuner.lookup.layer import Interval, Layer
+from tuner.lookup.layer import Interval, Layer, layer_key
 from tuner.lookup.layer_plan import LINK
 from tuner.lookup.race import Candidate, Race, candidates
 from tuner.lookup.terms import ALL_TERMS, Terms
@@ -184,7 +184,7 @@ def _parted(key: Problem, standings: Standings, first: Run, second: Run) -> tupl
         last = min(max(isqrt(a * b), a), b - 1)
     else:
         leads = [log(end[first.config].score / end[second.config].score) for end in ends]
-        meeting = Meeting(replace(key, shape=replace(key.shape, m=1)), a, b, first.config)
+        meeting = Meeting(layer_key(key), a, b, first.config)
         last = last_of_first(meeting, second.config, leads[0], leads[1])
     return last, last + 1
 

@@ -8,7 +8,8 @@ from itertools import pairwise
 from tuner.config import KernelConfig
 from tuner.errors import DeviceError, DeviceUnavailable, DoesNotFit
 from tuner.lookup.cross_races import Span
-from tuner.lookup.layer_plan import MOST_MS, at_m, first_ms, next_m
+from tuner.lookup.layer import at_m
+from tuner.lookup.layer_plan import MOST_MS, first_ms, next_m
 from tuner.shape import Problem
 from tuner.study.cross_race import CrossRace, Winner, winners
 from tuner.study.ports import Tools
