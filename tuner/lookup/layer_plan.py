@@ -17,6 +17,8 @@ FIRST_MS = 9
 """Those that are planned before anything is measured; the rest goes where the best changes."""
 LINK = 2.0
 """Doublings between two measured Ms beyond which nothing between them is answered."""
+CLOSED = 0.25
+"""Doublings between two measured Ms that are near enough, though another config is best."""
 PER_CHANGE = 0.25
 """Doublings that a change of the best modelled tile counts for. A guess."""
 PER_DOUBLING = 8
@@ -58,9 +60,9 @@ def next_m(ms: Sequence[int], changed: Collection[int]) -> int | None:
     """The M to tune next: halfway, in doublings, in the widest gap that the best changes in.
 
     ms: those that were tuned, ascending. changed: each of them after which another config is best
-    at the next. None where all such gaps are closed.
+    at the next. None where all such gaps are CLOSED.
     """
-    gaps = [(a, b) for a, b in pairwise(ms) if a in changed and b - a > 1]
+    gaps = [(a, b) for a, b in pairwise(ms) if a in changed and b - a > 1 and log2(b / a) > CLOSED]
     if not gaps:
         return None
     a, b = max(gaps, key=lambda gap: (log2(gap[1] / gap[0]), -gap[0]))

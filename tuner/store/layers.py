@@ -4,14 +4,15 @@ from collections.abc import Iterable, Iterator
 
 from sqlalchemy import Connection, select
 
-from tuner.lookup import COUNTED_PROTOCOLS, Layer
+from tuner.lookup import COUNTED_PROTOCOLS, Answer, Book, Layer, Terms
 from tuner.lookup.cross_races import ID_START
 from tuner.lookup.layer import layer_key
 from tuner.lookup.layer_rule import layers_of
 from tuner.lookup.race import Race, races_of
+from tuner.lookup.tiers import of_layer
 from tuner.shape import Problem
 from tuner.store import queries
-from tuner.store.repository import Repository
+from tuner.store.repository import Repository, StoredDevice
 from tuner.store.rows import problem_of, readable
 from tuner.store.tables import MAX_INT64, PROBLEM, measurements
 from tuner.trial import Toolchain
@@ -32,6 +33,14 @@ def layers_at(
     with repository.transaction(writes=False, moment=True) as connection:
         problems = _crossed(connection, device_key, problem)
         return layers_of(problem, _races(connection, device_key, problems), current)
+
+
+def layer_answer(
+    repository: Repository, problem: Problem, device: StoredDevice, terms: Terms
+) -> Answer | None:
+    """What the layer of a problem that was not measured says of it; None if it has none."""
+    found = layers_at(repository, problem, device.key)
+    return of_layer(problem, Book(device.key, device.name, layers=found), terms)
 
 
 def _crossed(connection: Connection, device_key: str, like: Problem | None = None) -> list[Problem]:
