@@ -175,7 +175,7 @@ def test_a_budget_beyond_the_device_is_a_sentence(
         (("--layer", "4096,2147483648", "--m", "1..8"), "is no layer"),
         (("--layer", "4096,4096", "--m", "8..1"), "is no range of M"),
         (("--layer", "4096,4096", "--m", "1-8"), "is no range of M"),
-        (("--layer", "4096,4096", "--m", "1..100000"), "Name a narrower range."),
+        (("--layer", "4096,4096", "--m", "1..100000000"), "Name a narrower range."),
         (("--layer", "4096,4096", "--m", "1..8", "--sms", "0"), "is no list of multiprocessors"),
         (("--layer", "4096,4096", "--m", "1..8", "--sms", "9,,9"), "is no list"),
     ],

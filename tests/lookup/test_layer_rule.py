@@ -17,6 +17,7 @@ from tests.lookup.measured import H200, NARROW, SPLIT, launched, problem
 from tests.store.examples import CUBLAS, NOON, TOOLCHAIN
 from tuner.config import KernelConfig
 from tuner.lookup import Answer, Book, Layer, Race, Terms, find
+from tuner.lookup.adapt import adapted
 from tuner.lookup.cost_model import estimate_us
 from tuner.lookup.cross_races import Span, cross_race_id, span_of
 from tuner.lookup.crossing import Meeting, last_of_first
@@ -96,8 +97,8 @@ def test_a_config_that_loses_to_cublas_under_one_protocol_loses_as_much() -> Non
 
 
 def test_ms_that_are_too_far_apart_or_whose_configs_never_met_leave_a_gap() -> None:
-    far = general({16: crossed(16, {SMALL: 50}), 128: crossed(128, {SMALL: 50})})
-    assert [(i.low, i.high) for i in far.intervals] == [(16, 16), (128, 128)]
+    far = general({16: crossed(16, {SMALL: 50}), 129: crossed(129, {SMALL: 50})})
+    assert [(i.low, i.high) for i in far.intervals] == [(16, 16), (129, 129)]
     strangers = general({16: crossed(16, {SMALL: 50}), 32: crossed(32, {LARGE: 50})})
     assert [(i.low, i.high) for i in strangers.intervals] == [(16, 16), (32, 32)]
 
@@ -182,21 +183,38 @@ def test_the_order_of_rows_does_not_matter(races: dict[int, list[Race]]) -> None
 def test_a_clear_lead_at_both_ends_moves_the_cut_to_either(
     second: KernelConfig, above: int
 ) -> None:
-    meeting = Meeting(KEY, 64, above, LARGE)
-    assert last_of_first(meeting, second, 9.0, 9.0) == above - 1
-    assert last_of_first(meeting, second, -9.0, -9.0) == 64
+    ends = Meeting(64, LARGE, second), Meeting(above, LARGE, second)
+    assert last_of_first(KEY, *ends, 9.0, 9.0) == above - 1
+    assert last_of_first(KEY, *ends, -9.0, -9.0) == 64
 
 
 def test_the_model_cuts_where_the_first_config_needs_another_wave_of_tiles() -> None:
     deep = launched(SPLIT, problem(128, N, K))
     at = {m: [estimate_us(problem(m, N, K), c) for c in (deep, WIDE)] for m in (128, 129)}
     assert at[129][0] > 1.3 * at[128][0]
-    cut = last_of_first(Meeting(KEY, 64, 256, deep), WIDE, 0.2, -0.2)
+    cut = last_of_first(KEY, Meeting(64, deep, WIDE), Meeting(256, deep, WIDE), 0.2, -0.2)
     assert cut == 128
 
 
+def test_configs_meet_as_a_look_up_launches_them_at_the_other_m() -> None:
+    few = replace(LARGE, knobs=replace(LARGE.knobs, num_sms=28))
+    there = adapted(few, problem(64, N, K), problem(256, N, K))
+    assert there is not None
+    assert there.knobs.num_sms == 56
+    races = {
+        64: crossed(64, {few: 40, WIDE: 50}),
+        256: crossed(256, {there: 60, WIDE: 50}),
+    }
+    first, second = general(races).intervals
+    assert (first.config, second.config) == (few, WIDE)
+    assert 64 <= first.high == second.low - 1 < 256
+    races[256] = crossed(256, {LARGE: 60, WIDE: 50})
+    assert [(i.low, i.high) for i in general(races).intervals] == [(64, 64), (256, 256)]
+
+
 def test_without_anything_to_tell_two_configs_apart_the_cut_is_halfway_in_doublings() -> None:
-    assert last_of_first(Meeting(KEY, 64, 144, LARGE), LARGE, 0.0, 0.0) == 96
+    ends = Meeting(64, LARGE, LARGE), Meeting(144, LARGE, LARGE)
+    assert last_of_first(KEY, *ends, 0.0, 0.0) == 96
 
 
 def test_a_layer_of_races_answers_ms_between() -> None:

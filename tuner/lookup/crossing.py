@@ -20,25 +20,25 @@ ROUND = 8
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Two neighbouring measured Ms of a layer, and the config that is launched at the lower."""
+    """A measured M of a layer, and how two configs were launched in the races there."""
 
-    layer: Problem
-    below: int
-    above: int
+    m: int
     first: KernelConfig
+    second: KernelConfig
 
 
 def last_of_first(
-    meeting: Meeting, second: KernelConfig, lead_below: float, lead_above: float
+    layer: Problem, below: Meeting, above: Meeting, lead_below: float, lead_above: float
 ) -> int:
-    """The M, from `below` to `above` - 1, up to which the first config is used.
+    """The M, from that of `below` to the one before that of `above`, up to which the first config
+    is used.
 
     lead_below, lead_above: measured at the two Ms, ln(time of the second / time of the first).
     Between them the modelled lead is corrected by what it was off at the two, in proportion to
     doublings. The cut has the least of what each config is expected to lose on its side.
     """
-    a, b = meeting.below, meeting.above
-    modelled = _modelled(meeting, second)
+    a, b = below.m, above.m
+    modelled = _modelled(layer, below, above)
     off_below, off_above = lead_below - modelled[a], lead_above - modelled[b]
     leads = {}
     for m, lead in modelled.items():
@@ -56,19 +56,23 @@ def last_of_first(
 
 
 @lru_cache(maxsize=4096)
-def _modelled(meeting: Meeting, second: KernelConfig) -> dict[int, float]:
+def _modelled(layer: Problem, below: Meeting, above: Meeting) -> dict[int, float]:
     """By M, ascending, both ends included: ln(time of the second / time of the first)."""
+    low, high = at_m(layer, below.m), at_m(layer, above.m)
     leads = {}
-    for m in _asked(meeting.below, meeting.above):
-        problem = at_m(meeting.layer, m)
-        ours = _launched(meeting.first, at_m(meeting.layer, meeting.below), problem)
-        theirs = _launched(second, at_m(meeting.layer, meeting.above), problem)
-        if m in (meeting.below, meeting.above):
-            ours, theirs = meeting.first, second  # as they were raced
-        if ours is None or theirs is None:
-            leads[m] = 0.0 if ours is theirs else -BEYOND if ours is None else BEYOND
+    for m in _asked(below.m, above.m):
+        problem = at_m(layer, m)
+        first, second = (
+            _launched(below.first, low, problem),
+            _launched(above.second, high, problem),
+        )
+        for end in (below, above):
+            if m == end.m:
+                first, second = end.first, end.second  # as they were raced
+        if first is None or second is None:
+            leads[m] = 0.0 if first is second else -BEYOND if first is None else BEYOND
         else:
-            leads[m] = log(estimate_us(problem, theirs) / estimate_us(problem, ours))
+            leads[m] = log(estimate_us(problem, second) / estimate_us(problem, first))
     return leads
 
 

@@ -20,12 +20,13 @@ from math import isqrt, log, log2
 from statistics import fmean
 
 from tuner.config import KernelConfig
+from tuner.lookup.adapt import adapted
 from tuner.lookup.answer import Use
 from tuner.lookup.choose import DEFAULT_PROTOCOLS
 from tuner.lookup.confidence import Regret
 from tuner.lookup.cross_races import Span, span_of
 from tuner.lookup.crossing import Meeting, last_of_first
-from tuner.lookup.layer import Interval, Layer, layer_key
+from tuner.lookup.layer import Interval, Layer, at_m, layer_key
 from tuner.lookup.layer_plan import LINK
 from tuner.lookup.race import Candidate, Race, candidates
 from tuner.lookup.terms import ALL_TERMS, Terms
@@ -176,17 +177,27 @@ def _run(ms: Sequence[int], standings: Standings) -> Run | None:
 def _parted(key: Problem, standings: Standings, first: Run, second: Run) -> tuple[int, int]:
     """The last M of the first run's interval, and the first of the second's."""
     a, b = first.ms[-1], second.ms[0]
-    ends = standings[a].crossed, standings[b].crossed
-    met = all(run.config in end for run in (first, second) for end in ends)
-    if log2(b / a) > LINK or not met:
+    below, above = _met(key, standings, a, b, first), _met(key, standings, b, a, second)
+    if log2(b / a) > LINK or below is None or above is None:
         return a, b
     if "cublas" in (first.use, second.use):
         last = min(max(isqrt(a * b), a), b - 1)
-    else:
-        leads = [log(end[first.config].score / end[second.config].score) for end in ends]
-        meeting = Meeting(layer_key(key), a, b, first.config)
-        last = last_of_first(meeting, second.config, leads[0], leads[1])
+        return last, last + 1
+    ends = Meeting(a, first.config, above), Meeting(b, below, second.config)
+    leads = [
+        log(of[end.first].score / of[end.second].score)
+        for of, end in ((standings[end.m].crossed, end) for end in ends)
+    ]
+    last = last_of_first(layer_key(key), *ends, leads[0], leads[1])
     return last, last + 1
+
+
+def _met(key: Problem, standings: Standings, m: int, other: int, run: Run) -> KernelConfig | None:
+    """The config of a run at M as it raced at the other M: as a look-up launches it there, or as it
+    is; None if neither raced there."""
+    launched = adapted(run.config, at_m(key, m), at_m(key, other))
+    raced = standings[other].crossed
+    return next((form for form in (launched, run.config) if form in raced), None)
 
 
 def _beside(settled: list[Interval], others: Iterable[Interval]) -> list[Interval]:

@@ -1,11 +1,9 @@
-"""Tune a layer: a few Ms, more where the best config changes, then each winner at every M."""
+"""Tune a layer: a few Ms, more where these answer badly, then each winner at every M."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
-from tuner.config import KernelConfig
 from tuner.errors import DeviceError, DeviceUnavailable, DoesNotFit
 from tuner.lookup.cross_races import Span
 from tuner.lookup.layer import at_m
@@ -79,7 +77,7 @@ class _Layer:
         self._tune(first_ms(self._task.key, span.low, span.high))
         won = {m: winners(self._at(m), self._tools) for m in self._tuned()}
         while len(self._outcomes) < self._task.most_ms:
-            m = next_m(list(won), _changes(won))
+            m = next_m(self._task.key, {m: configs[0] for m, configs in won.items() if configs})
             if m is None or m in self._outcomes:
                 break
             self._tune([m])
@@ -134,9 +132,3 @@ class _Layer:
         except (DeviceError, DoesNotFit) as error:
             reason = str(error)
         self._on_event(Remark(f"{self._task}: no cross race at M={m}: {reason}"))
-
-
-def _changes(won: Mapping[int, Sequence[KernelConfig]]) -> set[int]:
-    """The Ms after which another variant is best at the next."""
-    first = {m: configs[0].variant if configs else None for m, configs in won.items()}
-    return {a for a, b in pairwise(first) if first[a] != first[b]}
