@@ -19,6 +19,7 @@ from tuner.lookup.layer_rule import layers_of
 from tuner.lookup.race import Race, races_of
 from tuner.shape import GemmShape, Problem
 from tuner.study import Budget, Event, LayerTask, Remark, ShapeEnded, ShapeStarted, run_layers
+from tuner.study.cross_race import winners
 from tuner.trial import PROTOCOL_COOL, PROTOCOL_HOT, Sampled, ShapeState
 
 KEY = Problem(GemmShape(1, 2112, 7168), 132)
@@ -97,6 +98,32 @@ def test_the_same_command_again_measures_nothing(tuned: MemoryRows) -> None:
     outcomes = run_layers([TASK], tools(device, rows), QUICK)
     assert device.calls == []
     assert len(outcomes) == len(tuned.outcomes)
+
+
+def test_ms_that_were_crossed_stay_when_another_wins_by_now(tuned: MemoryRows) -> None:
+    rows = MemoryRows()
+    rows.outcomes = list(tuned.outcomes)
+    # A bench that came in between says of one M that its slowest finalist is best.
+    own = [r for r in races_by_m(tuned)[64] if not span_of(r.id)]
+    best = min((row.median_us or 0) for row in own[0].measurements)
+    turned = [
+        replace(
+            row,
+            race=f"bench {race.protocol}",
+            samples_us=(2 * best * best / (row.median_us or 1),) * 9,
+        )
+        for race in own
+        for row in race.measurements
+        if row.contender.name != "cublaslt"
+    ]
+    rows.rows = [*tuned.rows, *turned]
+    before, after = (winners(at_m(KEY, 64), tools(FakeDevice(), of)) for of in (tuned, rows))
+    assert before != after
+    outcomes = run_layers([TASK], tools(FakeDevice(), rows), QUICK)
+    assert {o.problem for o in outcomes} == {o.problem for o in tuned.outcomes}
+    assert len(rows.outcomes) == len(tuned.outcomes)
+    layer = layers_of(KEY, races_by_m(rows))[0]
+    assert all(layer.interval(m) for m in range(16, 257))
 
 
 @pytest.mark.parametrize("stop_after", [1, 4, 6])

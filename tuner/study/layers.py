@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tuner.errors import DeviceError, DeviceUnavailable, DoesNotFit
-from tuner.lookup.cross_races import Span
-from tuner.lookup.layer import at_m
+from tuner.lookup.cross_races import Span, span_of
+from tuner.lookup.layer import at_m, layer_key
 from tuner.lookup.layer_plan import MOST_MS, first_ms, next_m
 from tuner.shape import Problem
-from tuner.study.cross_race import CrossRace, Winner, winners
+from tuner.study.cross_race import CrossRace, Winner, stored_rows, winners
 from tuner.study.ports import Tools
 from tuner.study.progress import Budget, Event, OnEvent, Remark, ShapeEnded, ShapeStarted
 from tuner.study.run import WAIT_S, run_all, stored_setbacks
@@ -74,7 +74,8 @@ class _Layer:
 
     def run(self) -> list[ShapeOutcome]:
         span = self._task.span
-        self._tune(first_ms(self._task.key, span.low, span.high))
+        planned = first_ms(self._task.key, span.low, span.high)
+        self._tune(sorted({*planned, *self._crossed_before()}))
         won = {m: winners(self._at(m), self._tools) for m in self._tuned()}
         while len(self._outcomes) < self._task.most_ms:
             m = next_m(self._task.key, {m: configs[0] for m, configs in won.items() if configs})
@@ -86,6 +87,19 @@ class _Layer:
                 won = dict(sorted(won.items()))
         self._cross([(self._at(m), config) for m, configs in won.items() for config in configs])
         return [self._outcomes[m] for m in sorted(self._outcomes)]
+
+    def _crossed_before(self) -> list[int]:
+        """Ms of this very span that had a cross race: they stay, whatever is planned by now."""
+        span, key = self._task.span, self._tools.device.identify().key
+        tuned = (outcome.problem for outcome in self._tools.repository.shapes(key))
+        same = [problem for problem in tuned if layer_key(problem) == self._task.key]
+        return [
+            problem.shape.m
+            for problem in same
+            if any(
+                row.race and span_of(row.race) == span for row in stored_rows(problem, self._tools)
+            )
+        ]
 
     def _at(self, m: int) -> Problem:
         return at_m(self._task.key, m)
