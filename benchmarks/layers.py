@@ -8,17 +8,17 @@ Three (N, K) of Llama-3-8B, which the command that `--list` prints has tuned at 
 might be better there: the winner at each measured M, launched for this one; the best modelled few;
 and cuBLAS. One half of the rounds says which of them is fastest, the other how much slower the
 answer is than that, so that chance in the choice is not counted as a loss; cuBLAS runs twice, which
-shows the noise. Answers are those for the hot protocol. Every graph's output is compared with the
-trusted config's after it was timed.
+shows the noise. Answers are those for the hot protocol. A config is proved at the first M that has
+it; at every M the output of its graph is compared with the trusted config's after it was timed.
 
 On an H200 tuning is expected to take 540 s and a race 0.8 s, so that every M of three layers takes
-1230 s. `--step 4` measures every M up to 32 and then every fourth, which takes 370 s; `--layer` one
+1260 s. `--step 4` measures every M up to 32 and then every fourth, which takes 400 s; `--layer` one
 layer only. Configs are compiled before the first race.
 """
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 
 from benchmarks.harness import Bench, gpu, gpu_parser
@@ -40,7 +40,7 @@ from tuner.shape import GemmShape, Problem
 from tuner.store.engine import open_store
 from tuner.store.layers import layers_at
 from tuner.store.repository import Repository
-from tuner.trial import PROTOCOL_HOT, Toolchain
+from tuner.trial import PROTOCOL_HOT, Toolchain, TrialState
 
 MODULE = "benchmarks.layers"
 LAYERS = ("6144,4096", "28672,4096", "4096,14336")
@@ -98,15 +98,32 @@ def field_of(problem: Problem, book: Book, won: Sequence[tuple[Problem, KernelCo
     return Field(problem, answer, tuple(dict.fromkeys(configs)))
 
 
-def raced(
-    device: Device, trusted: Entrant, field: Field, entrants: Sequence[Entrant], rounds: int
-) -> Loss:
-    """Race one M. Raises: DeviceError if the answer or cuBLAS has no usable time."""
-    assert field.answer is not None
-    attempts = Attempts(device, field.problem, trusted)
-    both = [Entrant(CUBLAS), Entrant(CUBLAS)]
-    result = attempts.race([*entrants, *both], PROTOCOL_HOT, rounds)
-    return loss(field.problem.shape.m, field.answer, result.sampled)
+@dataclass
+class Races:
+    """Where the Ms of one layer are raced; a config is proved at the first M that has it.
+
+    built: what compiled. proven: whether a config was right, of those that were looked at.
+    """
+
+    device: Device
+    built: Mapping[KernelConfig, Entrant]
+    rounds: int
+    proven: dict[KernelConfig, bool] = field(default_factory=dict)
+
+    def race(self, chosen: Field) -> Loss:
+        """Race one M. Raises: DeviceError if the answer or cuBLAS has no usable time."""
+        assert chosen.answer is not None
+        trusted = self.built[trusted_config(chosen.problem)]
+        attempts = Attempts(self.device, chosen.problem, trusted)
+        entrants = [self.built[config] for config in chosen.configs if config in self.built]
+        for entrant in entrants:
+            config = entrant.contender.config
+            if config is not None and config not in self.proven:
+                self.proven[config] = attempts.attempt(entrant).state is TrialState.OK
+        right = [e for e in entrants if e.contender.config and self.proven[e.contender.config]]
+        both = [Entrant(CUBLAS), Entrant(CUBLAS)]
+        result = attempts.race([*right, *both], PROTOCOL_HOT, self.rounds)
+        return loss(chosen.problem.shape.m, chosen.answer, result.sampled)
 
 
 def fields_of(
@@ -138,20 +155,18 @@ def measured(
     bench: Bench, fields: Sequence[Field], rounds: int, failed: list[str]
 ) -> Iterator[list[Loss]]:
     """The races of one layer, some at a time; what goes wrong at one M is noted in `failed`."""
-    configs = dict.fromkeys(config for field in fields for config in field.configs)
-    trusted = {field.problem: trusted_config(field.problem) for field in fields}
-    built = bench.entrants([*configs, *dict.fromkeys(trusted.values())])
+    configs = dict.fromkeys(config for one in fields for config in one.configs)
+    trusted = dict.fromkeys(trusted_config(one.problem) for one in fields)
+    races = Races(bench.device, bench.entrants([*configs, *trusted]), rounds)
     for start in range(0, len(fields), MS_PER_ROW):
         losses = []
-        for field in fields[start : start + MS_PER_ROW]:
-            entrants = [built[config] for config in field.configs if config in built]
+        for one in fields[start : start + MS_PER_ROW]:
             try:
-                own = built[trusted[field.problem]]
-                losses.append(raced(bench.device, own, field, entrants, rounds))
+                losses.append(races.race(one))
             except DeviceUnavailable:
                 raise
             except (DeviceError, DoesNotFit) as error:
-                failed.append(f"{field.problem.shape}: {error}")
+                failed.append(f"{one.problem.shape}: {error}")
                 print(failed[-1], flush=True)
         if losses:
             yield losses
@@ -171,16 +186,16 @@ def main() -> None:
     with open_store(chosen.db, create=False) as repository, gpu(chosen, MODULE) as bench:
         key, failed = bench.device.identify().key, list[str]()
         unanswered: dict[str, list[int]] = {}
-        of_layer = {
+        by_problem = {
             problem: fields_of(
                 repository, problem, key, bench.pool.toolchain(), ms_of(max(chosen.step, 1))
             )
             for problem in (Problem(shape, bench.sms) for shape in shapes)
         }
-        for problem, fields in of_layer.items():
+        for problem, fields in by_problem.items():
             name = f"{problem.shape.n}x{problem.shape.k}"
             unanswered[name] = [f.problem.shape.m for f in fields if f.answer is None]
-            answered = [field for field in fields if field.answer]
+            answered = [one for one in fields if one.answer]
             for losses in measured(bench, answered, chosen.rounds, failed):
                 row = row_of(problem, losses)
                 bench.results.add(row, told(row))

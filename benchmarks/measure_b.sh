@@ -56,7 +56,7 @@ stage_layers() {
   tuner run --shapes "$out/layers.txt" --device cuda:0 --db "$database"
 }
 stage_invariance() { measure invariance --db "$database" --out "$out/invariance.json"; }
-# 9 min and 20 min: three layers at a dozen Ms, then every M from 1 to 512. STEP=4 takes 6 instead.
+# 9 min and 21 min: three layers at a dozen Ms, then every M from 1 to 512. STEP=4 takes 7 instead.
 stage_intervals() {
   tuner run --layer 6144,4096 --layer 28672,4096 --layer 4096,14336 --m 1..512 \
     --device cuda:0 --db "$database"

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.harness import Bench, Results
 from benchmarks.layer_regret import CUBLAS, loss, row_of, summary, told
 from benchmarks.layers import HIGH, LAYERS, NotTuned, fields_of, measured, ms_of
-from tests.device.fake import H200, TOOLCHAIN, FakeCompiler, FakeDevice
+from tests.device.fake import H200, TOOLCHAIN, FakeCompiler, FakeDevice, Faults
 from tests.lookup.measured import NARROW, SQUARE, book, known, launched, problem
 from tuner.cli.extents import parse_layer
 from tuner.config import KernelVariant
@@ -147,6 +147,21 @@ def test_tuned_layers_are_raced_at_every_m_on_a_device(tuned: Repository) -> Non
     assert all(one.regret >= 0 and one.answer_us > 0 for one in losses)
     row = row_of(KEY, losses)
     assert summary([row], {})["raced"] == len(losses)
+
+
+def test_a_config_is_proved_once_and_one_that_is_wrong_does_not_race(tuned: Repository) -> None:
+    fields = fields_of(tuned, KEY, H200.key, TOOLCHAIN, [20, 24, 28])
+    shared = set.intersection(*(set(one.configs) for one in fields))
+    answers = {one.answer.config for one in fields if one.answer}
+    wrong = next(config for config in sorted(shared - answers))
+    device = FakeDevice(Faults(wrong=frozenset({wrong.variant})))
+    bench = Bench(cast(Any, device), cast(Any, Pool()), Results(None, {}))
+    losses = [one for some in measured(bench, fields, 8, []) for one in some]
+    verified = [config for call, config in device.calls if call == "verify"]
+    assert len(verified) == len(set(verified)) == len({c for f in fields for c in f.configs})
+    for one, chosen in zip(losses, fields, strict=True):
+        unfit = [config for config in chosen.configs if config.variant == wrong.variant]
+        assert one.entrants == len(chosen.configs) - len(unfit) + 2
 
 
 def test_a_race_that_fails_is_noted_and_the_others_go_on(tuned: Repository) -> None:
