@@ -5,12 +5,12 @@ import logging
 from collections.abc import Iterable, Sequence
 from time import monotonic, sleep
 
+from tuner.api.layers import DeviceLayers
 from tuner.api.view import Published, View
 from tuner.errors import StoreError, StoreUnavailable
 from tuner.legality import faults
-from tuner.lookup import Answer, Miss, why_none
+from tuner.lookup import Answer, Miss, answers_on_terms, why_none
 from tuner.lookup.book import Book, Measured
-from tuner.lookup.layer import Layer
 from tuner.shape import Problem
 from tuner.store.changes import DeviceRow, Key
 from tuner.store.generations import Generations
@@ -34,7 +34,7 @@ class Reading:
         self._devices: Sequence[DeviceRow] = ()
         self._fresh: dict[str, dict[Problem, Measured | Miss | None]] = {}
         self._published: dict[str, Published] = {}
-        self._layers: dict[str, Sequence[Layer]] = {}
+        self._layers: dict[str, DeviceLayers] = {}
         self._books: dict[str, Book] = {}
         self._view: View | None = None
 
@@ -87,7 +87,7 @@ class Reading:
     def _made(self) -> View:
         for row in self._devices:
             book = self._books.get(row.key) or Book(row.key, row.name, current=self.current)
-            fresh, layers = self._fresh.pop(row.key, {}), self._layers.pop(row.key, None)
+            fresh, layers = self._fresh.pop(row.key, {}), self._layers_of(row.key).renewed()
             if fresh or layers is not None:
                 book = book.revised(fresh, layers)
             self._books[row.key] = book
@@ -115,13 +115,18 @@ class Reading:
             if snapshot is None or (known and known.id == snapshot.id):
                 continue
             self._published[row.key] = Published(snapshot.id, gzip.compress(snapshot.body, mtime=0))
-            self._layers[row.key] = snapshot.layers
+            self._layers_of(row.key).publish(snapshot.layers)
             self._view = None
+
+    def _layers_of(self, device_key: str) -> DeviceLayers:
+        return self._layers.setdefault(device_key, DeviceLayers(self.current))
 
     def _read(
         self, repository: Repository, device_key: str, problem: Problem
     ) -> Measured | Miss | None:
-        found = repository.best_on_terms(problem, device_key, self.current)
+        races = repository.counted_races(problem, device_key)
+        self._layers_of(device_key).see(problem, races)
+        found = answers_on_terms(races, self.current)
         if found and _legal(found[0]):
             best, others = found
             return best, {label: one for label, one in others.items() if _legal(one)}

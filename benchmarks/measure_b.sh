@@ -3,9 +3,9 @@
 #   benchmarks/measure_b.sh OUT COMMIT [STAGE...]
 # Without stages all run, in this order; with the list of them, only those, so that they may be run
 # one at a time. Everything is kept in OUT: a stage that was cut short is run again, and `tune`,
-# `heldout`, `layers` and `record` then go on where they stopped. What a stage takes on an H200 with
-# 16 cores stands beside it as an expectation. Then copy OUT/*.json to benchmarks/results/ and
-# OUT/h200.jsonl.gz to tuner/recordings/, and run python benchmarks/render.py.
+# `heldout`, `layers`, `record` and the tuning of `intervals` then go on where they stopped. What a
+# stage takes on an H200 with 16 cores stands beside it as an expectation. Then copy OUT/*.json to
+# benchmarks/results/ and OUT/h200.jsonl.gz to tuner/recordings/, and run python benchmarks/render.py.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 out="${1:?where to write the results}"
@@ -56,6 +56,12 @@ stage_layers() {
   tuner run --shapes "$out/layers.txt" --device cuda:0 --db "$database"
 }
 stage_invariance() { measure invariance --db "$database" --out "$out/invariance.json"; }
+# 9 min and 21 min: three layers at a dozen Ms, then every M from 1 to 512. STEP=4 takes 7 instead.
+stage_intervals() {
+  tuner run --layer 6144,4096 --layer 28672,4096 --layer 4096,14336 --m 1..512 \
+    --device cuda:0 --db "$database"
+  measure layers --db "$database" --step "${STEP:-1}" --out "$out/layers.json"
+}
 # 15 min: may be cut short and run again.
 stage_record() {
   "$python" -m benchmarks.record --shapes "$shapes/mixed34.txt" --db "$database" \
@@ -76,7 +82,7 @@ stage_kernels() { measure library_kernels --out "$out/library-kernels.json"; }
 # 3 min.
 stage_times() { measure tune_times --device cuda:0 --out "$out/tune-times.json"; }
 
-all=(tests soak verify sanitize tune race heldout chains layers invariance record cover roofline
+all=(tests soak verify sanitize tune race heldout chains layers invariance intervals record cover roofline
   kernels times)
 stages=("$@")
 ((${#stages[@]})) || stages=("${all[@]}")

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Literal
 
 from tuner.config import KernelConfig, KernelVariant
+from tuner.hardware import PEAK_FLOP_PER_SM_US, device_class
 from tuner.shape import Problem
 
 PROTOCOL_HOT = "graph-coldl2-hot/1"
@@ -175,6 +176,16 @@ class ShapeOutcome:
     source: Source = "measured"
     run_id: str = ""
     finished_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+
+def shortest_us(problem: Problem, contender: Contender, device_key: str) -> float:
+    """Microseconds that the tensor cores need at least; less is a mistake and no measurement.
+
+    Only our kernel keeps to the SM budget of the problem: a library has the whole device.
+    """
+    device = device_class(device_key)
+    whole = device.sms if device and contender.config is None else 0
+    return problem.shape.flops / (max(problem.sms, whole, 1) * PEAK_FLOP_PER_SM_US)
 
 
 def paired_ratio(baseline_us: Sequence[float], ours_us: Sequence[float]) -> float:

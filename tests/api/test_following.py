@@ -188,13 +188,13 @@ def test_until_all_is_read_measured_answers_come_from_the_database(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = Event()
-    read = Repository.best_on_terms
+    read = Repository.counted_races
 
     def waits(*asked: Any) -> object:
         held.wait(10)
         return read(*asked)
 
-    monkeypatch.setattr(Repository, "best_on_terms", waits)
+    monkeypatch.setattr(Repository, "counted_races", waits)
     monkeypatch.setattr("tuner.api.app.FIRST_VIEW_S", 0.0)
     with serving(f"sqlite:///{database}") as client:
         try:
@@ -243,14 +243,14 @@ def test_answers_made_with_an_older_compiler_turn_stale_when_a_newer_one_is_seen
 def test_problem_that_cannot_be_read_keeps_no_other_from_being_served_and_is_tried_again(
     client: TestClient, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = Repository.best_on_terms
+    read = Repository.counted_races
 
     def fails(store: Repository, asked: Problem, *rest: Any) -> object:
         return 1 / 0 if asked.shape == NEW else read(store, asked, *rest)
 
     monkeypatch.setattr("tuner.api.follower.AFTER_A_FAULT_S", 0.05)
     with monkeypatch.context() as patch, open_store(f"sqlite:///{database}") as repository:
-        patch.setattr(Repository, "best_on_terms", fails)
+        patch.setattr(Repository, "counted_races", fails)
         repository.add(race(NEW, 150.0, 160.0, KEY, NAME) + race(EIGHT, 25.0, 26.0, KEY, NAME))
         eventually(lambda: tier(client, ASKED_EIGHT) == "exact")
         assert tier(client, ASKED_NEW) in UNMEASURED

@@ -19,11 +19,11 @@ from tests.api.test_misses import counter_of
 from tuner.api.overview import BAR_WIDTH, ago, bar, digits, shapes_of, table
 from tuner.lookup import choose
 from tuner.lookup.book import Book
+from tuner.lookup.race import races_of
 from tuner.shape import GemmShape, Problem
 from tuner.store.engine import open_store
 from tuner.store.jobs import Jobs
 from tuner.store.leases import Leases
-from tuner.store.rows import races_of
 
 ODD = Problem(GemmShape(64, 64, 20), SMS)
 

@@ -1,13 +1,14 @@
 """Makes a small recording with the fake device, laid out as a recorder lays one out."""
 
 import gzip
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from tests.device.fake import H200, TOOLCHAIN, FakeDevice
 from tuner.config import KernelConfig
 from tuner.device.protocol import Entrant
+from tuner.lookup.layer import at_m
 from tuner.search.space import sample, trusted_config
 from tuner.shape import Problem
 from tuner.trial import (
@@ -44,6 +45,27 @@ def recorded_rows(
     for protocol in (PROTOCOL_HOT, PROTOCOL_COOL):
         rows += _race(device, problem, working, protocol, rounds)
     return rows
+
+
+def recorded_layer(
+    key: Problem, ms: Iterable[int], configs: Sequence[KernelConfig], rounds: int = 5
+) -> list[Measurement]:
+    """The same configs at every M of a layer, all right, beside a cuBLAS that is slow."""
+    rows = []
+    for problem in (at_m(key, m) for m in ms):
+        device = FakeDevice()
+        device.prepare(problem, Entrant(_kernel(trusted_config(problem))))
+        rows += [_row(problem, device.screen(Entrant(_kernel(c)))) for c in configs]
+        for protocol in (PROTOCOL_HOT, PROTOCOL_COOL):
+            rows += [_slower(r) for r in _race(device, problem, configs, protocol, rounds)]
+    return rows
+
+
+def _slower(row: Measurement) -> Measurement:
+    """The same; a library takes ten times as long."""
+    if row.contender.config is not None:
+        return row
+    return replace(row, samples_us=tuple(10 * us for us in row.samples_us))
 
 
 def write_recording(path: Path, rows: Sequence[Measurement]) -> Path:

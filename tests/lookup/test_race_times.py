@@ -33,3 +33,9 @@ def test_fewer_sms_reach_less() -> None:
     half = replace(SQUARE, sms=SQUARE.sms // 2)
     race = raced({CUBLAS: 400, A: FLOOR_US * 1.5, B: 300}, problem=half)
     assert chosen([race]).config == B.config
+
+
+def test_a_library_is_not_held_to_the_sm_budget_of_our_kernel() -> None:
+    half = replace(SQUARE, sms=SQUARE.sms // 2)
+    answer = chosen([raced({CUBLAS: FLOOR_US * 1.5, A: FLOOR_US * 3}, problem=half)])
+    assert (answer.config, answer.use) == (A.config, "cublas")

@@ -6,6 +6,7 @@ import typer
 
 from tuner.cli import console, exits
 from tuner.cli.devices import resolve_stored
+from tuner.cli.extents import within
 from tuner.cli.formats import confidence, microseconds, plural, times_faster
 from tuner.cli.options import (
     DatabaseOption,
@@ -15,7 +16,7 @@ from tuner.cli.options import (
     RaceProtocol,
     settings,
 )
-from tuner.lookup import Answer, Miss, nothing_stored, why_none
+from tuner.lookup import Answer, Miss, Terms, nothing_stored, why_none
 from tuner.shape import Problem
 from tuner.shape_files import parse_shape
 
@@ -33,6 +34,12 @@ def best(
         ),
     ] = None,
     d: OutputOption = Output.ROW,
+    sms: Annotated[
+        int | None,
+        typer.Option(
+            "--sms", min=1, help="Multiprocessors that the product may use. Default: all there are."
+        ),
+    ] = None,
     protocol: Annotated[
         RaceProtocol | None,
         typer.Option(
@@ -51,7 +58,7 @@ def best(
     db: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the best stored config of one shape, and how sure that is.
+    """Print the best stored config of one shape, or that of the layer it belongs to.
 
     It is the answer of the service's GET /best-config. Exit code 3: there is none.
 
@@ -60,6 +67,7 @@ def best(
     # Loads SQLAlchemy, which `tuner --help` should not wait for.
     from tuner.cli.opening import stored_key
     from tuner.store.engine import open_store
+    from tuner.store.layers import layer_answer
 
     wanted = parse_shape(" ".join(shape))
     with open_store(settings(db).database_url, create=False) as repository:
@@ -70,13 +78,18 @@ def best(
             found = nothing_stored(wanted)
         else:
             stored = resolve_stored(devices, named)
-            problem = Problem(wanted, stored.sms, d=d.layout)
-            ranked_by = protocol.id if protocol else None
-            found = repository.best(problem, stored.key, ranked_by, plain=plain) or why_none(
-                problem,
-                stored.name,
-                repository.latest_outcome(problem, stored.key),
-                plain=plain,
+            (budget,) = within([sms] if sms else [], stored.sms, stored.name)
+            problem = Problem(wanted, budget, d=d.layout)
+            terms = Terms(protocol.id if protocol else None, plain)
+            found = (
+                repository.best(problem, stored.key, terms.protocol, plain=plain)
+                or layer_answer(repository, problem, stored, terms)
+                or why_none(
+                    problem,
+                    stored.name,
+                    repository.latest_outcome(problem, stored.key),
+                    plain=plain,
+                )
             )
     if isinstance(found, Miss):
         _say_why_none(found, as_json)
@@ -115,6 +128,9 @@ def _print(answer: Answer) -> None:
             f"({microseconds(timing.cublas_us)} us), "
             f"{times_faster(lt / timing.median_us if lt else None)} x cuBLASLt best",
         )
+    if regret := answer.confidence.expected_regret:
+        lost = f"at most {regret.p95:.1%} at {plural(regret.cases, 'measured M')}"
+        grid.add_row("loses", f"{lost}, {regret.mean:.1%} on average")
     grid.add_row("use", _use(answer))
     if answer.ties:
         grid.add_row("ties", f"{plural(len(answer.ties), 'config')} cannot be told from this one")

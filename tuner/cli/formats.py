@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tuner.config import SLAB_K, KernelConfig
-from tuner.shape import GemmShape
+from tuner.hardware import device_class
+from tuner.shape import GemmShape, Problem
 
 if TYPE_CHECKING:
     from tuner.lookup import Timing
@@ -33,6 +34,13 @@ def short_config(config: KernelConfig, sms: int) -> str:
     parts += ["t"] * v.transposed_store + ["d"] * (v.store == "direct")
     parts += ["e"] * k.dependent_launch
     return " ".join(parts)
+
+
+def called(problem: Problem, device_key: str) -> str:
+    """A shape, and its budget of multiprocessors where that is not all the device has."""
+    device = device_class(device_key)
+    whole = device is None or problem.sms == device.sms
+    return str(problem.shape) if whole else f"{problem.shape} on {problem.sms} SMs"
 
 
 def microseconds(value: float) -> str:

@@ -14,7 +14,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from tuner.cli.formats import ended_without, microseconds, plural, times_faster
+from tuner.cli.formats import called, ended_without, microseconds, plural, times_faster
 from tuner.lookup import Answer
 from tuner.study import Event, RaceStarted, Remark, ShapeEnded, ShapeStarted, TrialDone
 from tuner.trial import ShapeOutcome, ShapeState
@@ -80,12 +80,13 @@ def ended_line(outcome: ShapeOutcome, resumed: bool, answer: Answer | None) -> s
     shape = outcome.problem.shape
     if outcome.state is not ShapeState.TUNED:
         return ended_without(shape, outcome.state, outcome.detail)
+    name = called(outcome.problem, outcome.device_key)
     trials = plural(outcome.trials, "trial")
     took = "tuned before" if resumed else f"{trials}, {outcome.seconds:.1f} s"
     if answer is None or answer.measurement is None:
-        return f"{shape} {took}"
+        return f"{name} {took}"
     best = answer.measurement
     return (
-        f"{shape} {microseconds(best.median_us)} us, {best.tflops:.0f} TFLOP/s, "
+        f"{name} {microseconds(best.median_us)} us, {best.tflops:.0f} TFLOP/s, "
         f"{times_faster(best.speedup)} x cuBLAS ({took})"
     )

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from tuner.cli.formats import (
     CONFIG_LEGEND,
+    called,
     confidence,
     listed,
     microseconds,
@@ -36,7 +37,8 @@ def print_table(console: Console, results: Sequence[Result]) -> None:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("use", no_wrap=True)
     for outcome, answer in results:
-        table.add_row(str(outcome.problem.shape), *_cells(outcome, answer))
+        name = called(outcome.problem, outcome.device_key)
+        table.add_row(name, *_cells(outcome, answer))
     console.print(table)
     if any(answer for _, answer in results):
         console.print(LEGEND, style="dim")
@@ -62,6 +64,7 @@ def to_json(results: Sequence[Result]) -> list[dict[str, Any]]:
             "m": outcome.problem.shape.m,
             "n": outcome.problem.shape.n,
             "k": outcome.problem.shape.k,
+            "sms": outcome.problem.sms,
             "state": outcome.state.value,
             "detail": outcome.detail,
             "counts": dict(outcome.counts),

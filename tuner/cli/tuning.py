@@ -8,6 +8,7 @@ from uuid import uuid4
 from rich.console import Console
 
 from tuner.cli import exits
+from tuner.cli.layers import TunedLayer, tuned_layer
 from tuner.cli.opening import Opened
 from tuner.cli.progress import shown_on
 from tuner.cli.provenance import this_worker
@@ -17,13 +18,22 @@ from tuner.hardware import DeviceIdentity
 from tuner.lookup import Answer
 from tuner.shape import Problem
 from tuner.store.spooling import SpoolingRepository
-from tuner.study import Budget, Event, Leases, ShapeEnded, Tools, run_all
+from tuner.study import (
+    Budget,
+    Event,
+    LayerTask,
+    Leases,
+    ShapeEnded,
+    Tools,
+    run_all,
+    run_layers,
+)
 from tuner.trial import ShapeOutcome, ShapeState
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """Finished shapes with their answers, and how the run ended.
+    """Finished shapes with their answers, layers as they are now, and how the run ended.
 
     ended_by: the error that stopped the run before its last shape, if one did.
     """
@@ -34,10 +44,12 @@ class Tuned:
     results: Sequence[Result]
     exit_code: int
     ended_by: TunerError | None = None
+    layers: Sequence[TunedLayer] = ()
 
 
-def tune_shapes(
+def tune_all(
     problems: Sequence[Problem],
+    layers: Sequence[LayerTask],
     opened: Opened,
     repository: SpoolingRepository,
     leases: Leases,
@@ -45,7 +57,7 @@ def tune_shapes(
     command: str,
     progress: Console,
 ) -> Tuned:
-    """Tune `problems` in order; an interrupt or a fatal error ends the run, and is reported.
+    """Tune `problems` in order, then `layers`; an interrupt or a fatal error ends it, and is told.
 
     Raises: DeviceError or StoreError if the run cannot even begin.
     """
@@ -70,8 +82,10 @@ def tune_shapes(
         leases=leases,
     )
     ended_by: TunerError | None = None
+    shown: list[TunedLayer] = []
     try:
-        with shown_on(progress, len(problems)) as show:
+        total = len(problems) + sum(task.most_ms for task in layers)
+        with shown_on(progress, total) as show:
 
             def follow(event: Event) -> None:
                 answer = None
@@ -80,12 +94,18 @@ def tune_shapes(
                     results.append((event.outcome, answer))
                 show(event, answer)
 
-            run_all(problems, tools, budget, follow)
-        exit_code = exits.DONE if all(answer for _, answer in results) else exits.PARTIAL
+            if problems:
+                run_all(problems, tools, budget, follow)
+            run_layers(layers, tools, budget, follow)
+        if layers:  # whose cross races may have chosen anew
+            results = [(outcome, answer_of(outcome)) for outcome, _ in results]
+        shown = [tuned_layer(task, repository, identity.key, toolchain) for task in layers]
+        whole = all(answer for _, answer in results) and all(one.layer for one in shown)
+        exit_code = exits.DONE if whole else exits.PARTIAL
     except KeyboardInterrupt:
         exit_code = exits.INTERRUPTED
     except TunerError as error:
         exit_code, ended_by = exits.exit_code(error), error
     with suppress(StoreError):  # the run's own record is worth less than its summary
         repository.finish_run(run_id, exit_code)
-    return Tuned(run_id, identity, repository.location, results, exit_code, ended_by)
+    return Tuned(run_id, identity, repository.location, results, exit_code, ended_by, shown)

@@ -18,9 +18,8 @@ from tuner.errors import (
     DoesNotFit,
     TunerError,
 )
-from tuner.hardware import PEAK_FLOP_PER_SM_US
 from tuner.shape import Problem
-from tuner.trial import Sampled, TrialState
+from tuner.trial import Sampled, TrialState, shortest_us
 
 PREPARE_ATTEMPTS = 3
 RACE_ATTEMPTS = 3
@@ -170,11 +169,11 @@ class Attempts:
     def _plausible(self, sampled: Sampled) -> Sampled:
         """The same, `implausible` if a sample is not a time this device can reach."""
         checked = sampled.checked()
-        floor = self._problem.shape.flops / (self._problem.sms * PEAK_FLOP_PER_SM_US)
+        floor = shortest_us(self._problem, checked.contender, self._device.identify().key)
         if checked.state is TrialState.OK and min(checked.samples_us) < floor:
             detail = (
                 f"{min(checked.samples_us):.4g} us is less than the {floor:.4g} us that the tensor "
-                f"cores of {self._problem.sms} SMs need."
+                "cores need."
             )
             return Sampled(
                 checked.contender, TrialState.IMPLAUSIBLE, (), detail, checked.conditions

@@ -13,7 +13,7 @@ from tuner.errors import TunerError
 from tuner.lookup.answer import Answer
 from tuner.lookup.cost_model import H200, CostModel, estimate_us
 from tuner.lookup.entries import Entry, answer_of, problem_of
-from tuner.lookup.layer import Layer
+from tuner.lookup.layer import Layer, layer_key
 from tuner.lookup.miss import Miss
 from tuner.lookup.neighbours import Neighbours
 from tuner.lookup.snapshot import Snapshot
@@ -200,7 +200,7 @@ class Book:
 
     def layer(self, problem: Problem, terms: Terms) -> Layer | None:
         """The layer whose intervals hold M, chosen for the same protocol."""
-        found = self._layers.get(replace(problem, shape=replace(problem.shape, m=1)), ())
+        found = self._layers.get(layer_key(problem), ())
         fitting = [
             layer
             for layer in found

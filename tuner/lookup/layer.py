@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from math import log2
 from typing import Any, Self, get_args
@@ -18,6 +18,16 @@ from tuner.trial import Source, Toolchain
 
 class InvalidLayer(TunerError):
     """A layer that contradicts itself, or JSON that is none; the message names the field."""
+
+
+def at_m(problem: Problem, m: int) -> Problem:
+    """The problem of the same layer with that M."""
+    return replace(problem, shape=replace(problem.shape, m=m))
+
+
+def layer_key(problem: Problem) -> Problem:
+    """What names the layer of a problem: the one with M = 1."""
+    return at_m(problem, 1)
 
 
 @dataclass(frozen=True, slots=True)

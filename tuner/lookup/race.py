@@ -7,9 +7,8 @@ from functools import cached_property
 from math import prod
 from statistics import fmean, median
 
-from tuner.hardware import PEAK_FLOP_PER_SM_US
 from tuner.lookup.intervals import median_interval
-from tuner.trial import Contender, Measurement, Source, Toolchain, TrialState
+from tuner.trial import Contender, Measurement, Source, Toolchain, TrialState, shortest_us
 
 SHORTEST_US, LONGEST_US = 1e-6, 1e12
 """Outside this no GEMM was timed, whatever wrote the row; a ratio inside it is finite."""
@@ -45,15 +44,10 @@ class Race:
 
     def finished(self) -> list[Measurement]:
         """The rows with a time in every round they saw, and one that a device can reach."""
-        problem = self.measurements[0].problem
-        reachable_us = problem.shape.flops / (problem.sms * PEAK_FLOP_PER_SM_US)
-        floor = max(SHORTEST_US, reachable_us)
         return [
             row
             for row in self.measurements
-            if row.state is TrialState.OK
-            and row.samples_us
-            and all(floor <= sample <= LONGEST_US for sample in row.samples_us)
+            if row.state is TrialState.OK and row.samples_us and _possible(row)
         ]
 
     def cublas_us(self) -> tuple[float, ...]:
@@ -139,6 +133,21 @@ def candidates(races: Iterable[Race], protocols: Sequence[str]) -> list[Candidat
         for contender, found in rows.items()
         if all(protocol in found for protocol in protocols)
     ]
+
+
+def races_of(raced: Iterable[Measurement]) -> list[Race]:
+    """Rows of one problem as the races they were measured in, in the order of their first rows."""
+    together: dict[tuple[object, ...], list[Measurement]] = {}
+    for row in raced:
+        # One race has one of each; rows that differ could not be compared.
+        key = (row.race, row.protocol, row.source, row.toolchain)
+        together.setdefault(key, []).append(row)
+    return [Race(str(key[0]), rows[0].protocol, tuple(rows)) for key, rows in together.items()]
+
+
+def _possible(row: Measurement) -> bool:
+    shortest = max(SHORTEST_US, shortest_us(row.problem, row.contender, row.device_key))
+    return all(shortest <= sample <= LONGEST_US for sample in row.samples_us)
 
 
 def _geometric_mean(values: Sequence[float]) -> float:

@@ -94,7 +94,7 @@ def _search(
     where = f"{problem.shape} (d={problem.d}, {problem.sms} SMs) on {book.device_name}"
     if match == "exact":
         return _not_measured(problem, book, terms, where)
-    if answer := _of_layer(problem, book, terms):
+    if answer := of_layer(problem, book, terms):
         return answer
     if (problem.dtype, problem.layout, problem.epilogue) != _MODELLED:
         return Miss("never_tuned", f"{where} has no stored config. Tune it with `tuner run`.")
@@ -141,7 +141,8 @@ def _not_measured(problem: Problem, book: Book, terms: Terms, where: str) -> Mis
     )
 
 
-def _of_layer(problem: Problem, book: Book, terms: Terms) -> Answer | None:
+def of_layer(problem: Problem, book: Book, terms: Terms) -> Answer | None:
+    """What a tuned interval of this N and K says of this M; None if none holds it."""
     layer, m = book.layer(problem, terms), problem.shape.m
     interval = layer.interval(m) if layer else None
     if layer is None or interval is None:

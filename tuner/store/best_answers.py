@@ -7,7 +7,8 @@ from sqlalchemy import Connection, select
 
 from tuner.legality import faults
 from tuner.lookup import Answer, answers_on_terms, choose
-from tuner.store.rows import problem_row, races_of, readable
+from tuner.lookup.race import races_of
+from tuner.store.rows import problem_row, readable
 from tuner.store.tables import PROBLEM, devices, measurements
 from tuner.trial import PROTOCOL_COOL, PROTOCOL_HEAT, PROTOCOL_HOT, Measurement
 

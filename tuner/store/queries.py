@@ -125,6 +125,12 @@ def watermark() -> Select[Any]:
     )
 
 
+def of_layer(table: Table, problem: Problem) -> list[ColumnElement[bool]]:
+    """The same problem with any M."""
+    named = problem_row(problem, "")
+    return [table.c[name] == named[name] for name in PROBLEM if name not in ("device_key", "m")]
+
+
 def _is(table: Table, problem: Problem, device_key: str) -> ColumnElement[bool]:
     named = problem_row(problem, device_key)
     return and_(*(table.c[name] == named[name] for name in PROBLEM))

@@ -14,11 +14,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from tuner import __version__
 from tuner.hardware import DeviceIdentity
-from tuner.lookup import COUNTED_PROTOCOLS, Answer, Numerics, Race, answers_on_terms, choose
+from tuner.lookup import COUNTED_PROTOCOLS, Answer, Numerics, Race, choose
+from tuner.lookup.race import races_of
 from tuner.shape import Problem
 from tuner.store import queries
 from tuner.store.faults import store_error
-from tuner.store.rows import measurement_row, outcome_of, outcome_row, races_of, readable
+from tuner.store.rows import measurement_row, outcome_of, outcome_row, readable
 from tuner.store.tables import MAX_INT64, devices, measurements, runs, shape_outcomes
 from tuner.trial import Measurement, ShapeOutcome, Source, Toolchain, TrialState
 
@@ -144,11 +145,9 @@ class Repository:
         races = self._races(problem, device_key, protocols)
         return choose(races, protocol, current, current_driver, plain=plain, numerics=numerics)
 
-    def best_on_terms(
-        self, problem: Problem, device_key: str, current: Toolchain | None = None
-    ) -> tuple[Answer, Mapping[str, Answer]] | None:
-        """The best config of one problem, and the best on all other terms by their label."""
-        return answers_on_terms(self._races(problem, device_key, COUNTED_PROTOCOLS), current)
+    def counted_races(self, problem: Problem, device_key: str) -> list[Race]:
+        """The races of one problem that answers rest on, oldest first: heats are none."""
+        return self._races(problem, device_key, COUNTED_PROTOCOLS)
 
     def outcome(
         self, problem: Problem, device_key: str, toolchain: Toolchain, source: Source

@@ -12,10 +12,11 @@ from sqlalchemy.exc import DBAPIError
 
 from tuner.errors import StoreError
 from tuner.lookup import Numerics, choose
+from tuner.lookup.race import races_of
 from tuner.lookup.snapshot import InvalidSnapshot
 from tuner.store.generation_rows import snapshot_of
 from tuner.store.repository import Repository
-from tuner.store.rows import races_of, readable
+from tuner.store.rows import readable
 from tuner.store.tables import (
     APPEND_ONLY,
     PROBLEM,

@@ -1,7 +1,7 @@
 """Between values and rows: the only place that knows both."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 
 from tuner.config import KernelConfig
 from tuner.errors import InvalidConfig, StoreError
-from tuner.lookup import Race, numerics_of
+from tuner.lookup import numerics_of
 from tuner.shape import GemmShape, Problem
 from tuner.store.tables import MAX_INT64, storable_text
 from tuner.trial import (
@@ -141,16 +141,6 @@ def readable(row: Mapping[str, Any]) -> Measurement | None:
         return measurement_of(row)
     except (InvalidConfig, ValueError):
         return None
-
-
-def races_of(raced: Iterable[Measurement]) -> list[Race]:
-    """Rows of one problem as the races they were measured in, in the order of their first rows."""
-    together: dict[tuple[object, ...], list[Measurement]] = {}
-    for row in raced:
-        # One race has one of each; rows that differ could not be compared.
-        key = (row.race, row.protocol, row.source, row.toolchain)
-        together.setdefault(key, []).append(row)
-    return [Race(str(key[0]), rows[0].protocol, tuple(rows)) for key, rows in together.items()]
 
 
 def outcome_row(outcome: ShapeOutcome) -> Row:

@@ -10,8 +10,9 @@ from typing import Any, Self, TypeVar
 
 from tuner.errors import StoreError, StoreUnavailable
 from tuner.hardware import DeviceIdentity
-from tuner.lookup import Answer
+from tuner.lookup import Answer, Layer
 from tuner.shape import Problem
+from tuner.store.layers import layers_at
 from tuner.store.patience import Backoff, Patience, Say
 from tuner.store.repository import Repository
 from tuner.store.spool import Entry, RunEnd, Spool, read, set_aside
@@ -153,6 +154,10 @@ class SpoolingRepository:
 
     def best(self, problem: Problem, device_key: str, **how: Any) -> Answer | None:
         return self.patiently(lambda: self._repository.best(problem, device_key, **how))
+
+    def layers_at(self, problem: Problem, device_key: str, current: Toolchain) -> list[Layer]:
+        """As `tuner.store.layers.layers_at`."""
+        return self.patiently(lambda: layers_at(self._repository, problem, device_key, current))
 
     def _keep(self, entries: Sequence[Entry], write: Callable[[], None]) -> None:
         with self._lock:

@@ -1,12 +1,10 @@
 """What a row must not claim, whoever tells it: times beyond physics, configs no card can run."""
 
-import re
 from datetime import UTC, datetime, timedelta
 
-from tuner.hardware import PEAK_FLOP_PER_SM_US
 from tuner.legality import variant_faults
 from tuner.lookup.race import LONGEST_US, SHORTEST_US
-from tuner.trial import Measurement, TrialState
+from tuner.trial import Measurement, TrialState, shortest_us
 
 FIRST_HOPPER = datetime(2022, 1, 1, tzinfo=UTC)
 CLOCK_SLACK = timedelta(days=1)
@@ -27,24 +25,16 @@ def refusal(row: Measurement) -> str | None:
 
 def impossible_time(row: Measurement) -> str | None:
     """Why the samples of an `ok` row are no times of this problem on such a device."""
-    sms = max(_sms(row), 1)
-    floor_us = row.problem.shape.flops / (sms * PEAK_FLOP_PER_SM_US)
+    floor_us = shortest_us(row.problem, row.contender, row.device_key)
     for sample in row.samples_us:
         if not SHORTEST_US <= sample <= LONGEST_US:
             return f"no product takes {sample:g} us."
     if row.median_us is not None and row.median_us < floor_us:
         return (
-            f"{row.median_us:g} us is faster than {sms} SMs can compute {row.problem.shape}, which "
+            f"{row.median_us:g} us is faster than the device can compute {row.problem.shape}: that "
             f"takes {floor_us:.3g} us at least."
         )
     return None
-
-
-def _sms(row: Measurement) -> int:
-    # Only our kernel keeps to the budget of the problem.
-    told = re.search(r"-(\d{1,9})sm-", row.device_key)
-    whole = int(told[1]) if told and row.contender.config is None else 0
-    return max(row.problem.sms, whole)
 
 
 def impossible_moment(at: datetime, now: datetime) -> bool:

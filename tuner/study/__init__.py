@@ -1,5 +1,6 @@
 """The driver: propose, compile, prove, time and store; then race the best and store that."""
 
+from tuner.study.layers import LayerTask, run_layers
 from tuner.study.ports import Compiler, Leases, Tools
 from tuner.study.progress import (
     Budget,
@@ -16,6 +17,7 @@ __all__ = [
     "Budget",
     "Compiler",
     "Event",
+    "LayerTask",
     "Leases",
     "RaceStarted",
     "Remark",
@@ -24,5 +26,6 @@ __all__ = [
     "Tools",
     "TrialDone",
     "run_all",
+    "run_layers",
     "tune",
 ]

@@ -255,6 +255,7 @@ class Study:
         protocol: str,
         rounds: int,
         stored_as: str | None = None,
+        race_id: str | None = None,
     ) -> list[Measurement]:
         """Race the entrants under `protocol`, store every row of it, return those of the finishers.
 
@@ -264,7 +265,7 @@ class Study:
         kernels = sum(e.contender.config is not None for e in entrants)
         self._on_event(RaceStarted(self._problem, name, kernels))
         result = attempts.race(entrants, protocol, rounds)
-        race = uuid4().hex
+        race = race_id or uuid4().hex
         failed_libraries = []
         for sampled in result.removed:
             if sampled.contender.config is None:

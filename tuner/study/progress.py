@@ -68,7 +68,7 @@ class ShapeEnded:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A sentence about other drivers of the same list."""
+    """A sentence about other drivers of the same list, or about what no shape's end tells."""
 
     text: str
 
