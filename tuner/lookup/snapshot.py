@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Any, Literal
 
 from tuner.config import KernelConfig
+from tuner.entry import on_terms
 from tuner.errors import InvalidConfig, TunerError
 from tuner.lookup.answer import Answer
 from tuner.lookup.entries import Entry, entry_of, problem_of
@@ -207,13 +208,7 @@ def _entry(best: Answer, under: Mapping[str, Answer]) -> dict[str, Any]:
 
 def _with_repeats(entry: Entry) -> Entry:
     """The inverse of what `_entry` leaves out."""
-    alone = {name: value for name, value in entry.items() if name != "under"}
-    answers = {"": alone, **entry["under"]}
-    under = {
-        label: answers[told] if isinstance(told, str) else told
-        for label, told in entry["under"].items()
-    }
-    return {**alone, "under": under}
+    return {**entry, "under": {label: on_terms(entry, label) for label in entry["under"]}}
 
 
 def _with_all_terms(entry: Entry) -> Entry:
