@@ -64,7 +64,8 @@ class BestConfig:
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{name} cannot be set: an answer does not change.")
 
-    __delattr__ = __setattr__  # type: ignore[assignment]  # it takes no value, and raises as well
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{name} cannot be removed: an answer does not change.")
 
     @property
     def stale(self) -> bool:

@@ -67,7 +67,7 @@ class Cache:
     def asked(self, url: str, device: str | None) -> Asked | None:
         """What came of asking a server about a device, the last time this machine did."""
         for folder in self._usable():
-            with suppress(OSError, AttributeError, KeyError, TypeError, ValueError):
+            with suppress(OSError, KeyError, TypeError, ValueError, RecursionError):
                 read = json.loads(_read(_note(folder, url, device)))
                 if (read["url"], read["device"]) != (url, device):
                     continue

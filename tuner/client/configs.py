@@ -124,7 +124,9 @@ class TunedConfigs:
             found = self._answers.get(question)
         except TypeError:
             found = None
-            question = tuple(map(str, question))  # an unhashable extent is no number either
+            # What cannot be remembered is no number either.
+            question = tuple(v if isinstance(v, int | str | None) else str(v) for v in question)
+            found = self._answers.get(question)
         if found is None:
             found = self._work_out(question)
             if len(self._answers) >= MOST_REMEMBERED:

@@ -35,13 +35,10 @@ def summary(
         return ""
     counts = {tier: list(tiers.values()).count(tier) for tier in dict.fromkeys(tiers.values())}
     told = ", ".join(f"{n} {'without a config' if t == NONE else t}" for t, n in counts.items())
-    parts = [f"{len(tiers)} shapes were looked up for {device or 'no known device'}: {told}."]
-    if not tiers:
-        parts = []
+    looked_up = "1 shape was" if len(tiers) == 1 else f"{len(tiers)} shapes were"
+    parts = [f"{looked_up} looked up for {device or 'no known device'}: {told}."] if tiers else []
     if missing:
-        parts.append(
-            f"Tune the {len(missing)} that were not tuned with: {_command(loaded, missing)}"
-        )
+        parts.append(f"To tune the {len(missing)} missing: {_command(loaded, missing)}")
     if untunable:
         parts.append(f"{len(untunable)} cannot be tuned; `reason` of their answers says why.")
     if loaded.problems:
