@@ -12,13 +12,13 @@ from tuner.lookup import Answer, Miss, why_none
 from tuner.lookup.book import Book, Measured
 from tuner.lookup.layer import Layer
 from tuner.shape import Problem
+from tuner.store.best_answers import REFUSED
 from tuner.store.changes import DeviceRow, Key
 from tuner.store.generations import Generations
 from tuner.store.repository import Repository, StoredDevice
-from tuner.trial import ShapeState, Toolchain
+from tuner.trial import Toolchain
 
 log = logging.getLogger(__name__)
-REFUSED = (ShapeState.UNSUPPORTED, ShapeState.DOES_NOT_FIT, ShapeState.NO_VALID_CONFIG)
 
 
 class Reading:

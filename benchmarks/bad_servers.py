@@ -14,7 +14,7 @@ Behaviour = Callable[[socket.socket, threading.Event], None]
 
 DRIP_S = 0.25
 OTHER_DEVICE = "sm90-114sm-80gb"
-BOMB_BYTES = 300 * 2**20
+BOMB_BYTES = 200 * 2**20
 BACKLOG = 16
 """Connections that fill the queue of a server that accepts none."""
 

@@ -1,6 +1,7 @@
 """Clients that see no machine but the test's: their cache, environment and server are its own."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -63,15 +64,14 @@ def ships(package: Path) -> Callable[[Snapshot], None]:
 
 
 @pytest.fixture
-def client(package: Path, monkeypatch: pytest.MonkeyPatch) -> Client:
+def client(package: Path) -> Client:
     """As a new process would load, on a machine where nothing but the test's cache is kept."""
-    # A good server has its time, however busy the machine is.
-    monkeypatch.setattr(sources, "PATIENCE_S", 20.0)
 
-    def load(device: str | None = None, **variables: str) -> TunedConfigs:
+    def load(device: str | None = None, patience_s: float = 20.0, **variables: str) -> TunedConfigs:
+        # A good server has its time, however busy the machine is.
         settings = settings_of(package.with_name("cache"), variables)
         return TunedConfigs(
-            find_source(settings, device),
+            find_source(settings, device, patience_s),
             device,
             strict=settings.strict,
             kernel_hash=settings.kernel_hash,
@@ -81,10 +81,9 @@ def client(package: Path, monkeypatch: pytest.MonkeyPatch) -> Client:
 
 
 @pytest.fixture
-def impatient(client: Client, monkeypatch: pytest.MonkeyPatch) -> Client:
+def impatient(client: Client) -> Client:
     """The same, which waits for no server that hangs."""
-    monkeypatch.setattr(sources, "PATIENCE_S", 0.3)
-    return client
+    return partial(client, patience_s=0.3)
 
 
 def settings_of(cache: Path, variables: Mapping[str, str]) -> ClientSettings:

@@ -33,7 +33,7 @@ def test_a_damaged_cache_is_a_miss_and_is_replaced(
 ) -> None:
     with behaving(sending(snapshot_response(snapshot.body))) as server:
         client(H200, api_url=server.url)
-        (kept,) = cache.glob("*.json.gz")
+        (kept,) = cache.glob("*.lines.gz")
         good = kept.read_bytes()
         kept.write_bytes(DAMAGE[damage](good))
         best = client(H200, api_url=server.url).best_config(*TUNED)
@@ -98,9 +98,9 @@ def test_only_the_newest_snapshots_are_kept(cache: Path, snapshot: Snapshot) -> 
     for number in range(12):
         id = f"{number:064x}"
         kept.keep(id, Told(snapshot.body, checked=True))
-        os.utime(cache / f"{id}.json.gz", (number, number))
-    names = sorted(path.name for path in cache.glob("*.json.gz"))
-    assert names == [f"{number:064x}.json.gz" for number in range(4, 12)]
+        os.utime(cache / f"{id}.lines.gz", (number, number))
+    names = sorted(path.name for path in cache.glob("*.lines.gz"))
+    assert names == [f"{number:064x}.lines.gz" for number in range(4, 12)]
     assert len(list(cache.iterdir())) == 16  # and a mark for each
 
 
@@ -117,7 +117,7 @@ def test_threads_that_write_the_same_snapshot_leave_it_whole(
     found = kept.snapshot(snapshot.id)
     assert found is not None
     assert (found.body, found.checked) == (snapshot.body, False)
-    assert [path.name for path in cache.iterdir()] == [f"{snapshot.id}.json.gz"]
+    assert [path.name for path in cache.iterdir()] == [f"{snapshot.id}.lines.gz"]
 
 
 @pytest.mark.parametrize("id", ["", "../../etc/passwd", "A" * 64, "0" * 63, 3])

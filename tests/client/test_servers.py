@@ -57,13 +57,11 @@ def test_a_bad_server_leaves_the_shipped_snapshot_and_one_reason(
     ships: Ship,
     newer: Snapshot,
     bad: dict[str, bad_servers.Behaviour],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ships(newer)
-    if name in HANGING:
-        monkeypatch.setattr(sources, "PATIENCE_S", 0.3)
+    patience_s = 0.3 if name in HANGING else 20.0
     with behaving(bad[name]) as server:
-        configs = client(H200, api_url=server.url)
+        configs = client(H200, patience_s, api_url=server.url)
         best = configs.best_config(*TUNED)
         assert (best.source, best.tier, best.generation) == ("shipped", "exact", newer.id)
         (problem,) = configs.problems
@@ -93,10 +91,8 @@ def test_a_server_that_turns_bad_leaves_what_it_served_last(
     with behaving(serve) as server:
         assert client(H200, api_url=server.url).source == "server"
         turned.append("bad")
-        if name in HANGING:
-            monkeypatch.setattr(sources, "PATIENCE_S", 0.3)
         monkeypatch.setattr(sources, "FRESH_S", 0.0)
-        configs = client(H200, api_url=server.url)
+        configs = client(H200, 0.3 if name in HANGING else 20.0, api_url=server.url)
         best = configs.best_config(*TUNED)
         assert (best.source, best.generation) == ("cache", snapshot.id)
         assert len(configs.problems) == 1
@@ -188,7 +184,7 @@ def test_a_good_server_is_asked_once_a_minute_by_all_and_then_with_the_id_they_h
         assert client(H200, api_url=f"{server.url}/").source == "server"
         assert len(heard) == 2
         assert f'If-None-Match: "{snapshot.id}"'.encode() in heard[1]
-    assert (cache / f"{snapshot.id}.json.gz").exists()
+    assert (cache / f"{snapshot.id}.lines.gz").exists()
 
 
 def test_offline_means_no_request_at_all(client: Client, ships: Ship, snapshot: Snapshot) -> None:

@@ -18,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+ENDING = ".lines.gz"
 ID_DIGITS = 64
 KEPT = 8
 """Snapshots that are kept, those written last."""
@@ -49,8 +50,9 @@ class Cache:
             return None
         for folder in self._usable():
             try:
-                told = Told(unpacked(_read(_file(folder, id))), os.path.exists(_mark(folder, id)))  # noqa: PTH110
-            except (OSError, Unreadable):
+                lines = unpacked(_read(_file(folder, id))).decode()
+                told = Told.from_lines(lines, os.path.exists(_mark(folder, id)))  # noqa: PTH110
+            except (OSError, UnicodeDecodeError, Unreadable):
                 continue
             return told
         return None
@@ -58,8 +60,9 @@ class Cache:
     def keep(self, id: str, told: Told) -> None:
         """Write a snapshot; where nothing can be written, nothing is."""
         if folder := self.writable():
-            with suppress(OSError):
-                _write(_file(folder, id), packed(told.body))
+            # One that holds what cannot be written down again is used all the same.
+            with suppress(OSError, AttributeError, KeyError, TypeError, ValueError):
+                _write(_file(folder, id), packed(told.lines().encode()))
                 if told.checked:
                     _write(_mark(folder, id), b"")
                 _prune(folder, id)
@@ -149,7 +152,7 @@ def _own(folder: str) -> bool:
 
 
 def _file(folder: str, id: str) -> str:
-    return os.path.join(folder, f"{id}.json.gz")  # noqa: PTH118
+    return os.path.join(folder, f"{id}{ENDING}")  # noqa: PTH118
 
 
 def _mark(folder: str, id: str) -> str:
@@ -186,7 +189,7 @@ def _prune(folder: str, id: str) -> None:
     """Remove all but the snapshots that were written last, and what writers that died left."""
     found = []
     for file in os.scandir(folder):
-        if file.name.endswith((".json.gz", ".new")) and not file.name.startswith(id):
+        if file.name.endswith((ENDING, ".new")) and not file.name.startswith(id):
             found.append((file.stat().st_mtime, file.name))
     for _, name in sorted(found)[: -(KEPT - 1)]:
         for beside in (name, *_marks(folder, name)):

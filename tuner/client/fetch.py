@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
 
-MOST_PACKED_BYTES = 64 * 2**20
+MOST_PACKED_BYTES = 32 * 2**20
 """Of a response."""
 PIECE_BYTES = 2**16
 SHOWN = 200

@@ -59,7 +59,9 @@ class Loaded:
         return self._id
 
 
-def find_source(settings: ClientSettings, device: str | None) -> Loaded:
+def find_source(
+    settings: ClientSettings, device: str | None, patience_s: float = PATIENCE_S
+) -> Loaded:
     """The first source with a snapshot of `device`, or of the only one that the source has."""
     cache = Cache(settings.folders)
     problems = list(settings.problems)
@@ -69,10 +71,10 @@ def find_source(settings: ClientSettings, device: str | None) -> Loaded:
             return Loaded(told, "file", problems, cache)
     if settings.generation:
         # Others may have it, so nothing but what is the same on every machine takes its place.
-        return _pinned(settings, settings.generation, device, cache, problems) or _shipped(
+        return _pinned(settings, device, cache, problems, patience_s) or _shipped(
             device, cache, problems
         )
-    if settings.url and (found := _served(settings, settings.url, device, cache, problems)):
+    if settings.url and (found := _served(settings, device, cache, problems, patience_s)):
         return found
     return _shipped(device, cache, problems)
 
@@ -93,14 +95,19 @@ def _of_file(path: str, device: str | None, problems: list[str]) -> Told | None:
 
 
 def _pinned(
-    settings: ClientSettings, id: str, device: str | None, cache: Cache, problems: list[str]
+    settings: ClientSettings,
+    device: str | None,
+    cache: Cache,
+    problems: list[str],
+    patience_s: float,
 ) -> Loaded | None:
+    id = settings.generation or ""
     if not is_id(id):
         problems.append(f"a generation is pinned by the 64 digits of its id, not by {id[:80]!a}.")
         return None
     told = cache.snapshot(id) or shipped().get(id)
     if told is None and settings.url and not settings.offline:
-        told = _asked(settings.url, device, id, cache, problems).told
+        told = _asked(settings.url, device, id, cache, problems, patience_s).told
     if told is None:
         problems.append(f"the generation {id[:16]} was not found.")
     elif device not in (None, told.device_key):
@@ -111,8 +118,13 @@ def _pinned(
 
 
 def _served(
-    settings: ClientSettings, url: str, device: str | None, cache: Cache, problems: list[str]
+    settings: ClientSettings,
+    device: str | None,
+    cache: Cache,
+    problems: list[str],
+    patience_s: float,
 ) -> Loaded | None:
+    url = settings.url or ""
     before = cache.asked(url, device)
     last = cache.snapshot(before.id) if before and before.id else None
     if before and last and not before.problem and _recent(before):
@@ -122,7 +134,7 @@ def _served(
     elif before and before.problem and _recent(before):
         problems.append(before.problem)
     else:
-        answered = _asked(url, device, None, cache, problems)
+        answered = _asked(url, device, None, cache, problems, patience_s)
         if answered.told is not None:
             return Loaded(answered.told, "server", problems, cache, answered.id)
     if last and before:
@@ -137,11 +149,16 @@ def _recent(asked: Asked | None) -> bool:
 
 
 def _asked(
-    url: str, device: str | None, pinned: str | None, cache: Cache, problems: list[str]
+    url: str,
+    device: str | None,
+    pinned: str | None,
+    cache: Cache,
+    problems: list[str],
+    patience_s: float,
 ) -> Refreshed:
     from tuner.client.refresh import Question, refresh
 
-    until = monotonic() + PATIENCE_S
+    until = monotonic() + patience_s
     answered = refresh(Question(url, device, pinned), cache, _recent, until)
     if answered.problem:
         problems.append(answered.problem)

@@ -77,7 +77,6 @@ class Book:
     def from_snapshot(
         cls,
         snapshot: Snapshot,
-        refused: Mapping[Problem, Miss] | None = None,
         current: Toolchain | None = None,
     ) -> Self:
         """Entries are read when they are asked for; one that this version cannot read, or whose
@@ -88,7 +87,7 @@ class Book:
         book = cls.__new__(cls)
         told = {problem_of(entry): {"": entry, **entry["under"]} for entry in snapshot.entries}
         key, name = snapshot.device_key, snapshot.device_name
-        book._fill(key, name, told, snapshot.layers, refused, current, H200)
+        book._fill(key, name, told, snapshot.layers, snapshot.refused, current, H200)
         return book
 
     def _fill(
