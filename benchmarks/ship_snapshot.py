@@ -23,7 +23,8 @@ from tuner.store.engine import open_store
 from tuner.store.generations import Generations
 from tuner.store.transfer import import_file, merge
 
-PACKAGE = Path(__file__).parent.parent / "tuner"
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "tuner"
 RECORDED = PACKAGE / "recordings" / "h200.jsonl.gz"
 MOST_BYTES = 4 * 2**20
 """Of one file: every installation carries it."""

@@ -14,6 +14,7 @@ from tuner.client.cache import Asked, Cache
 from tuner.client.settings import ClientSettings
 from tuner.client.told import Told, packed
 from tuner.lookup.snapshot import Snapshot
+from tuner.lookup.terms import ALL_TERMS
 
 TUNED = (4096, 4096, 4096)
 CUT_OFF = Path(__file__).parent.parent / "data" / "malformed" / "cut-off.txt"
@@ -123,3 +124,18 @@ def test_threads_that_write_the_same_snapshot_leave_it_whole(
 @pytest.mark.parametrize("id", ["", "../../etc/passwd", "A" * 64, "0" * 63, 3])
 def test_what_is_no_id_names_no_file(id: str, cache: Path) -> None:
     assert Cache([str(cache)]).snapshot(id) is None
+
+
+def test_what_is_kept_answers_as_what_was_fetched_and_has_the_same_bytes(
+    snapshot: Snapshot,
+) -> None:
+    whole = Told(snapshot.body, checked=True)
+    kept = Told.from_lines(whole.lines(), checked=True)
+    made_for = snapshot.entries[0]["kernel_hash"]
+    for key in whole.keys:
+        for terms in ALL_TERMS:
+            for kernel_hash in (None, made_for, "another"):
+                asked = (key, terms.label, kernel_hash)
+                assert kept.exact(*asked) == whole.exact(*asked)
+    assert kept.exact((1, 2, 8, 132, "bf16", "tn", "row", "none"), "", None) is None
+    assert (kept.keys, kept.body, kept.sms) == (whole.keys, snapshot.body, 132)

@@ -50,9 +50,9 @@ class Cache:
             return None
         for folder in self._usable():
             try:
-                lines = unpacked(_read(_file(folder, id))).decode()
+                lines = unpacked(_read(_file(folder, id)))
                 told = Told.from_lines(lines, os.path.exists(_mark(folder, id)))  # noqa: PTH110
-            except (OSError, UnicodeDecodeError, Unreadable):
+            except (OSError, Unreadable):
                 continue
             return told
         return None
@@ -62,7 +62,7 @@ class Cache:
         if folder := self.writable():
             # One that holds what cannot be written down again is used all the same.
             with suppress(OSError, AttributeError, KeyError, TypeError, ValueError):
-                _write(_file(folder, id), packed(told.lines().encode()))
+                _write(_file(folder, id), packed(told.lines()))
                 if told.checked:
                     _write(_mark(folder, id), b"")
                 _prune(folder, id)

@@ -99,7 +99,11 @@ class TunedConfigs:
         return [key[:3] for key in keys if key[3] == self._sms and key[6] == "row"]
 
     def __len__(self) -> int:
-        return len(self._loaded.told or ())
+        told = self._loaded.told
+        return len(told.keys) if told else 0
+
+    def __bool__(self) -> bool:
+        return True  # one without configs of its own may still answer
 
     def best_config(
         self,

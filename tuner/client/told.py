@@ -45,17 +45,17 @@ class Told:
         try:
             read = json.loads(body)
             entries = {key_of(entry): entry for entry in read.pop("entries")}
-            self._fill(read, entries, body, "", checked)
+            self._fill(read, entries, body, b"", checked)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise Unreadable(f"it is no snapshot ({type(error).__name__}).") from None
 
     @classmethod
-    def from_lines(cls, lines: str, checked: bool) -> Told:
+    def from_lines(cls, lines: bytes, checked: bool) -> Told:
         """What `lines` made. Raises: Unreadable."""
         told = cls.__new__(cls)
         try:
-            first, _, rest = lines.partition("\n")
-            told._fill(json.loads(first), None, None, f"\n{rest}", checked)
+            head = json.loads(lines[: lines.index(b"\n")])
+            told._fill(head, None, None, lines, checked)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise Unreadable(f"it is no kept snapshot ({type(error).__name__}).") from None
         return told
@@ -65,7 +65,7 @@ class Told:
         head: dict[str, Any],
         entries: dict[Key, Entry] | None,
         body: bytes | None,
-        lines: str,
+        lines: bytes,
         checked: bool,
     ) -> None:
         self._head, self._entries, self._body, self._lines = head, entries, body, lines
@@ -84,9 +84,6 @@ class Told:
         # An older format says some of it in fewer words, which only the full rules read.
         self.checked = self._head["format"] == FORMAT
 
-    def __len__(self) -> int:
-        return len(self.keys)
-
     @property
     def keys(self) -> list[Key]:
         """Every problem that is told of."""
@@ -100,13 +97,13 @@ class Told:
             self._body = _canonical(whole).encode()
         return self._body
 
-    def lines(self) -> str:
+    def lines(self) -> bytes:
         """The same with a line for each problem, that begins with its key."""
         hashes = {told["kernel_hash"] for told in self.answers()}
         newest = {kernel_hash: self.newest_compiler(kernel_hash) for kernel_hash in hashes}
         told = [_canonical({**self._head, NEWEST: newest})]
         told += [f"{_line(key)}{_canonical(entry)}" for key, entry in self._parsed().items()]
-        return "\n".join([*told, ""])
+        return "\n".join([*told, ""]).encode()
 
     def answers(self) -> Iterator[Entry]:
         """Every answer that is written out: the best of each problem, and others on other terms.
@@ -144,18 +141,18 @@ class Told:
     def _entry(self, key: Key) -> Entry | None:
         if self._entries is not None:
             return self._entries.get(key)
-        start = _line(key)
-        at = self._lines.find(f"\n{start}")
+        start = _line(key).encode()
+        at = self._lines.find(b"\n" + start)
         if at < 0:
             return None
         at += 1 + len(start)
-        entry: Entry = json.loads(self._lines[at : self._lines.index("\n", at)])
+        entry: Entry = json.loads(self._lines[at : self._lines.index(b"\n", at)])
         return entry
 
     def _parsed(self) -> dict[Key, Entry]:
         if self._entries is None:
-            rows = (line.partition("\t")[2] for line in self._lines.splitlines())
-            found = (json.loads(row) for row in rows if row)
+            rows = (line.partition(b"\t")[2] for line in self._lines.split(b"\n")[1:-1])
+            found = (json.loads(row) for row in rows)
             self._entries = {key_of(entry): entry for entry in found}
         return self._entries
 
