@@ -1,6 +1,7 @@
 """What a machine keeps: shared by its processes, and never taken for more than it is."""
 
 import os
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -8,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.bad_servers import behaving, refusing, sending, snapshot_response
+from benchmarks.client_processes import ended, start
 from tests.client.conftest import Client
 from tests.lookup.measured import H200
 from tuner.client.cache import Asked, Cache
 from tuner.client.settings import ClientSettings
+from tuner.client.sources import shipped
 from tuner.client.told import Told, packed
 from tuner.lookup.snapshot import Snapshot
 from tuner.lookup.terms import ALL_TERMS
@@ -139,3 +142,62 @@ def test_what_is_kept_answers_as_what_was_fetched_and_has_the_same_bytes(
                 assert kept.exact(*asked) == whole.exact(*asked)
     assert kept.exact((1, 2, 8, 132, "bf16", "tn", "row", "none"), "", None) is None
     assert (kept.keys, kept.body, kept.sms) == (whole.keys, snapshot.body, 132)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_lock_file_that_a_dead_process_left_holds_nobody_up(
+    client: Client, snapshot: Snapshot, cache: Path
+) -> None:
+    with behaving(sending(snapshot_response(snapshot.body))) as server:
+        child = os.fork()
+        if child == 0:
+            with Cache([str(cache)]).lock(server.url, H200):
+                os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(child, 0)
+        assert list(cache.glob("*.lock"))
+        assert client(H200, api_url=server.url).source == "server"
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_process_that_hangs_with_the_lock_costs_the_others_their_patience_and_no_more(
+    client: Client, ships: Callable[[Snapshot], None], snapshot: Snapshot, cache: Path
+) -> None:
+    ships(snapshot)
+    with behaving(sending(snapshot_response(snapshot.body))) as server:
+        holds, child = os.pipe(), os.fork()
+        if child == 0:
+            with Cache([str(cache)]).lock(server.url, H200):
+                os.write(holds[1], b"held")
+                signal.pause()
+        try:
+            os.read(holds[0], 4)
+            configs = client(H200, 0.2, api_url=server.url)
+            assert configs.best_config(*TUNED).source == "shipped"
+            assert server.requests == 0
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def test_four_programs_with_a_damaged_cache_and_a_server_that_is_down_are_served_and_repair_it(
+    tmp_path: Path,
+) -> None:
+    (id, told), *_ = shipped().items()
+    folder = tmp_path / "client"
+    with refusing() as nobody:
+        kept = Cache([str(folder)])
+        kept.keep(id, told)
+        kept.note(nobody.url, None, Asked(0, id))
+        (file,) = folder.glob("*.lines.gz")
+        whole = file.read_bytes()
+        file.write_bytes(whole[: len(whole) // 2])
+        variables = {"TUNER_CACHE_DIR": str(tmp_path), "TUNER_API_URL": nobody.url}
+        found = [ended(process) for process in [start(variables) for _ in range(4)]]
+        assert {(one.source, one.tier) for one in found} == {("shipped", "exact")}
+    with behaving(sending(snapshot_response(told.body))) as server:
+        found = [
+            ended(process)
+            for process in [start({**variables, "TUNER_API_URL": server.url}) for _ in range(4)]
+        ]
+    assert {one.tier for one in found} == {"exact"}
+    assert file.read_bytes() == whole

@@ -10,14 +10,14 @@ import pytest
 
 from benchmarks.bad_servers import refusing
 from tests.client.conftest import Client
-from tests.lookup.measured import H200, known
+from tests.lookup.measured import H200, SQUARE, known, launched, measured, problem
 from tuner.client import TunedConfigs, __main__, process
 from tuner.client.process import Process
 from tuner.client.settings import ClientSettings
 from tuner.entry import body_of, key_of, on_terms
 from tuner.lookup import Book, find
 from tuner.lookup.entries import entry_of
-from tuner.lookup.snapshot import Snapshot
+from tuner.lookup.snapshot import Snapshot, build_snapshot
 from tuner.lookup.terms import ALL_TERMS
 from tuner.shape import GemmShape
 from tuner.shape_files import parse_shapes
@@ -38,19 +38,19 @@ def test_a_look_gives_what_the_full_rules_give_for_every_problem_on_all_terms(
     configs: TunedConfigs, snapshot: Snapshot
 ) -> None:
     book = Book.from_snapshot(snapshot)
-    for problem in book.problems:
+    for tuned in book.problems:
         for terms in ALL_TERMS:
-            shape = problem.shape
+            shape = tuned.shape
             best = configs.best_config(
                 *(shape.m, shape.n, shape.k),
-                d=problem.d,
-                sms=problem.sms,
+                d=tuned.d,
+                sms=tuned.sms,
                 protocol=terms.protocol,
                 numerics=terms.numerics,
                 launch="plain" if terms.plain else "any",
             )
             found = find(
-                problem,
+                tuned,
                 {H200: book},
                 device_key=H200,
                 protocol=terms.protocol,
@@ -283,3 +283,33 @@ def test_the_command_tells_the_source_and_the_id_to_pin(
         monkeypatch.setenv("TUNER_API_URL", nobody.url)
         assert __main__.main(["--generation"]) == 1
     assert "did not answer" in capsys.readouterr().err
+
+
+def test_an_extent_between_tuned_ones_says_which_lent_it_its_config_and_a_far_one_has_none(
+    client: Client, tmp_path: Path
+) -> None:
+    told = []
+    for m in (1, 2, 4, 8, 1024, 2048):
+        asked = problem(m, 4096, 4096)
+        told.append(measured(asked, launched(SQUARE, asked)))
+    path = tmp_path / "rows.json"
+    path.write_bytes(build_snapshot(H200, "NVIDIA H200", told).body)
+    configs = client(config_file=str(path))
+    for m, tier, lender in ((2001, "nearest", 2048), (4096, "nearest", 2048), (8, "exact", None)):
+        best = configs.best_config(m, 4096, 4096)
+        assert best.answer is not None
+        came_from = best.answer["match"]["from_shape"]
+        assert (best.tier, came_from and came_from["m"]) == (tier, lender)
+    assert configs.best_config(9, 4096, 4096).tier in ("nearest", "model")
+    far = configs.best_config(2**31 - 1, 8, 8)
+    assert (far.tier, far.config) == ("none", None)
+    assert "no shape within 6 doublings" in far.reason
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (1, 2, 3, 4), "4096", None, [4096, 4096]])
+def test_what_is_no_shape_of_a_model_has_a_reason_and_the_others_their_answers(
+    shape: object, configs: TunedConfigs
+) -> None:
+    wrong, right = configs.best_configs([shape, list(TUNED)])  # type: ignore[list-item]
+    assert (wrong.tier, right.tier) == ("none", "exact")
+    assert "is not a whole number" in wrong.reason

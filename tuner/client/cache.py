@@ -107,13 +107,18 @@ class Cache:
             return
         from fcntl import LOCK_EX, lockf
 
-        # Not flock: a child that is forked meanwhile would own that as well.
-        descriptor = os.open(f"{_note(folder, url, device)}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
+        descriptor = -1
+        # Where there are no locks each process asks for itself.
+        with suppress(OSError):
+            name = f"{_note(folder, url, device)}.lock"
+            descriptor = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
+            # Not flock: a child that is forked meanwhile would own that as well.
             lockf(descriptor, LOCK_EX)
+        try:
             yield
         finally:
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)
 
     def writable(self) -> str | None:
         """The folder that is written to, made if need be; None if no folder can be."""

@@ -154,8 +154,7 @@ class TunedConfigs:
         asked: as for `best_config`.
         """
         for shape in shapes:
-            m, n, k = shape if isinstance(shape, tuple) else (shape.m, shape.n, shape.k)
-            yield self.best_config(m, n, k, **asked)
+            yield self.best_config(*_extents(shape), **asked)
         self.report()
 
     def summary(self) -> str:
@@ -235,6 +234,15 @@ class _Refused(Exception):
     def __init__(self, reason: str, tunable: bool) -> None:
         super().__init__(reason)
         self.tunable = tunable
+
+
+def _extents(shape: Shape | Extents) -> Shape:
+    told: Any = shape
+    try:
+        m, n, k = told if isinstance(told, tuple | list) else (told.m, told.n, told.k)
+    except (AttributeError, ValueError):
+        m, n, k = told, None, None  # the look-up says that this is no extent
+    return m, n, k
 
 
 def _understood(question: Question, all_sms: int) -> Question:
