@@ -194,3 +194,25 @@ def test_offline_means_no_request_at_all(client: Client, ships: Ship, snapshot: 
             configs = client(api_url=server.url, offline=value)
             assert (configs.source, configs.problems) == ("shipped", ())
         assert server.requests == 0
+
+
+def test_an_answer_that_comes_too_late_for_one_program_serves_the_next(
+    impatient: Client, client: Client, ships: Ship, snapshot: Snapshot, newer: Snapshot, cache: Path
+) -> None:
+    ships(newer)
+    waited_for, released = Event(), Event()
+
+    def late(connected: socket.socket, ended: Event) -> None:
+        waited_for.set()
+        released.wait()
+        sending(snapshot_response(snapshot.body))(connected, ended)
+
+    with behaving(late) as server:
+        assert impatient(H200, api_url=server.url).source == "shipped"
+        assert waited_for.wait(30)
+        released.set()
+        while client(H200, api_url=server.url).source != "server":
+            sleep(0.02)
+        assert client(H200, api_url=server.url).generation == snapshot.id
+        assert server.requests == 1
+    assert list(cache.glob(f"{snapshot.id}.lines.gz"))
