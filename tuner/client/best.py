@@ -20,7 +20,9 @@ SETTABLE = ("shape", "config", "use", "tier", "source", "generation", "reason", 
 
 
 class BestConfig:
-    """The config to use for one shape, and where it comes from. Immutable.
+    """The config to use for one shape, and where it comes from.
+
+    It cannot be changed, and what it holds is shared by all who ask for the same.
 
     shape: M, N and K as they were asked for.
     config: the fields of `tuner.config.KernelConfig` by name, or the caller's default, which may be

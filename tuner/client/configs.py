@@ -161,7 +161,9 @@ class TunedConfigs:
         """What was asked so far, what was not tuned, and the command that tunes it; or nothing."""
         from tuner.client.summary import summary
 
-        return summary(self._loaded, self._device, self._answers.values(), self._untunable)
+        # Copies: other threads go on asking.
+        asked, untunable = [*self._answers.values()], set(self._untunable)
+        return summary(self._loaded, self._device, asked, untunable)
 
     def report(self) -> None:
         """Log the summary as one warning, if something is amiss and it was not said before."""
