@@ -255,6 +255,7 @@ def main() -> int:
     arguments.add_argument("--starts", type=int, default=10)
     arguments.add_argument("--reduced", action="store_true", help="once, four processes; untimed")
     chosen = arguments.parse_args()
+    busy = os.getloadavg()[0]
     runs, processes = (2, 4) if chosen.reduced else (chosen.runs, PROCESSES)
     told = next(iter(shipped().values()))
     exact, near = "4096, 4096, 4096", "4000, 4096, 4096"
@@ -279,7 +280,7 @@ def main() -> int:
         body = {
             "command": harness.command_of("benchmarks.client_import"),
             "commit": commit_measured(chosen.commit).name,
-            "environment": environment(None),
+            "environment": {**environment(None), "load_average": [busy, *os.getloadavg()[:1]]},
             "lookups_per_s": per_s,
             "rows": [asdict(line) for line in found],
             "starts": [asdict(one) for one in started],

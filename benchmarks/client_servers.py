@@ -8,6 +8,7 @@ was served from another source than it should be, or warned more than once.
 """
 
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -158,6 +159,7 @@ def main() -> int:
     arguments.add_argument("--repeats", type=int, default=5)
     arguments.add_argument("--reduced", action="store_true", help="three servers, once; untimed")
     chosen = arguments.parse_args()
+    busy = os.getloadavg()[0]
     only = frozenset({"silent", "HTML", "never resolved"}) if chosen.reduced else None
     repeats = 1 if chosen.reduced else chosen.repeats
     found, wrong = [], []
@@ -169,7 +171,7 @@ def main() -> int:
         body = {
             "command": harness.command_of("benchmarks.client_servers"),
             "commit": commit_measured(chosen.commit).name,
-            "environment": environment(None),
+            "environment": {**environment(None), "load_average": [busy, *os.getloadavg()[:1]]},
             "rows": [asdict(row) for row in found],
         }
         chosen.out.write_text(json.dumps(body, indent=1) + "\n")
