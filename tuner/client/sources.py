@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tuner.client.refresh import Refreshed
     from tuner.client.settings import ClientSettings
 
-PATIENCE_S = 0.6
+PATIENCE_S = 0.5
 """For a server, all in all; what is left of a second is for a slow machine."""
 FRESH_S = 60.0
 """How long what the server said speaks for every process of the machine."""
