@@ -9,7 +9,7 @@ import pytest
 from benchmarks.bad_servers import behaving, refusing, response, sending, snapshot_response
 from tests.client.conftest import Client
 from tests.lookup.measured import H100_PCIE, H200, known, measured, problem
-from tuner.client import BestConfig, TunedConfigs
+from tuner.client import BestConfig, TunedConfigs, rules
 from tuner.client.process import Process
 from tuner.client.sources import shipped
 from tuner.client.told import packed
@@ -184,6 +184,25 @@ def test_a_config_that_the_device_cannot_hold_is_never_used_whatever_the_source(
             assert faults(legal, answers[0][0].problem) == []
             whole = configs.best_config(2048, 2048, 2048)
             assert whole.tier == "exact"
+
+
+@pytest.mark.parametrize("limit_s", [-1.0, 1e9])
+def test_a_snapshot_that_was_not_checked_in_time_has_its_entries_checked_when_asked(
+    limit_s: float, client: Client, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "CHECK_S", limit_s)
+    answers = [(best, dict(under)) for best, under in known()]
+    damaged, whole = illegal(answers), build_snapshot(H200, "NVIDIA H200", answers)
+    for snapshot, tier in ((whole, "exact"), (damaged, "nearest")):
+        with behaving(sending(snapshot_response(snapshot.body))) as server:
+            for _ in range(2):  # from the server, and as it was kept
+                configs = client(H200, api_url=server.url)
+                assert configs.source == "server"
+                shape = answers[0][0].problem.shape
+                best = configs.best_config(shape.m, shape.n, shape.k)
+                assert (best.tier, configs.best_config(2048, 2048, 2048).tier) == (tier, "exact")
+    marks = {path.name[:64] for path in cache.glob("*.checked-*")}
+    assert marks == ({whole.id} if limit_s > 0 else set())
 
 
 def test_answers_made_for_another_kernel_or_an_older_compiler_are_marked(

@@ -205,13 +205,19 @@ class TunedConfigs:
         )
 
     def _exact(self, question: Question) -> dict[str, Any] | None:
-        """Without the full rules, where a look is enough."""
+        """Without the full rules, which take long to set up."""
         told = self._loaded.told
-        if told is None or not told.checked:
+        if told is None:
             return None
         m, n, k, d, sms, protocol, numerics, launch, _ = question
         label = label_of(protocol, launch == "plain", numerics == "invariant")
-        return told.exact((m, n, k, sms, "bf16", "tn", d, "none"), label, self._kernel_hash)
+        key = (m, n, k, sms, "bf16", "tn", d, "none")
+        if not told.checked:
+            from tuner.client.rules import can_be_used
+
+            if not can_be_used(told, key, label):
+                return None
+        return told.exact(key, label, self._kernel_hash)
 
     def _by_rule(self, question: Question) -> dict[str, Any]:
         from tuner.client.rules import Refusal, Rules

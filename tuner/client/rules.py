@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tuner.client.told import Told
+    from tuner.entry import Key
 
 CHECK_S = 0.2
-"""Time for the check of a whole snapshot; a larger one is checked entry by entry, when asked."""
+"""Time for the check of a whole snapshot; else each entry is checked when it is asked for."""
 PROTOCOLS = (None, PROTOCOL_HOT, PROTOCOL_COOL)
 Question = tuple[Any, ...]
 """M, N, K, d, sms, protocol, numerics, launch and match, as they were asked."""
@@ -81,6 +82,18 @@ def check(told: Told) -> None:
     except (AttributeError, KeyError, TypeError, ValueError, TunerError):
         return
     told.mark_checked()
+
+
+def can_be_used(told: Told, key: Key, label: str) -> bool:
+    """Whether one exact answer of a snapshot that was not checked can be read and is legal."""
+    try:
+        found = told.answer(key, label)
+        if found is None:
+            return False
+        answer = answer_of(found, told.device_key, told.device_name)
+    except (AttributeError, KeyError, TypeError, ValueError, TunerError):
+        return False
+    return not faults(answer.config, answer.problem)
 
 
 def _book(told: Told, kernel_hash: str | None) -> Book:

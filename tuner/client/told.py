@@ -118,10 +118,17 @@ class Told:
                 else:
                     yield {**told, "under": {}}
 
+    def answer(self, key: Key, label: str) -> Entry | None:
+        """What was measured for a problem, on the terms of a label; None if nothing was.
+
+        Raises: KeyError, TypeError or AttributeError for an entry of another form.
+        """
+        entry = self._entry(key)
+        return on_terms(entry, label) if entry is not None else None
+
     def exact(self, key: Key, label: str, kernel_hash: str | None) -> dict[str, Any] | None:
         """The body of the exact answer; None if there is none. For a checked one."""
-        entry = self._entry(key)
-        told = on_terms(entry, label) if entry is not None else None
+        told = self.answer(key, label)
         if told is None:
             return None
         return body_of(told, self.device_key, self.device_name, self._stale(told, kernel_hash))
