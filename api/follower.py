@@ -8,6 +8,7 @@ from time import monotonic, time
 from tuner.api.reader import StoreHandle
 from tuner.api.reading import Reading
 from tuner.api.view import View
+from tuner.entry import newest_compiler
 from tuner.errors import StoreError
 from tuner.store.changes import ChangeFeed, Changes, all_problems, toolchains
 from tuner.store.repository import Repository
@@ -142,13 +143,6 @@ class Follower:
 
 
 def _newest(kernel_hash: str, found: Iterable[Toolchain | None]) -> Toolchain:
-    """That kernel with the latest compiler that rows were made with, whichever came last.
-
-    Workers with two compilers would otherwise take turns in making each other's answers stale.
-    """
-    versions = [one.nvrtc_version for one in found if one and one.kernel_hash == kernel_hash]
-    return Toolchain(kernel_hash, max(versions, key=_version, default=""))
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) if part.isdigit() else 0 for part in text.split("."))
+    """That kernel with the latest compiler that rows were made with."""
+    made_with = ((one.kernel_hash, one.nvrtc_version) for one in found if one)
+    return Toolchain(kernel_hash, newest_compiler(kernel_hash, made_with))

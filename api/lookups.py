@@ -15,10 +15,8 @@ from tuner.api.reader import StoreHandle, choose_device
 from tuner.api.view import View
 from tuner.lookup import Answer, Miss, find, nothing_stored, why_none
 from tuner.shape import Problem
+from tuner.store.best_answers import REFUSED
 from tuner.store.repository import StoredDevice
-from tuner.trial import ShapeState
-
-NOT_FIT = (ShapeState.UNSUPPORTED, ShapeState.DOES_NOT_FIT, ShapeState.NO_VALID_CONFIG)
 
 
 class Lookups:
@@ -109,7 +107,7 @@ class Lookups:
         if answer := repository.best(*asked, plain=plain, numerics=numerics):
             return answer
         outcome = repository.latest_outcome(problem, device.key)
-        if question.match == "exact" or (outcome and outcome.state in NOT_FIT):
+        if question.match == "exact" or (outcome and outcome.state in REFUSED):
             return why_none(problem, device.name, outcome, plain=plain, numerics=numerics)
         return self.find(view, problem, device.key, question)
 

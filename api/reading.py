@@ -12,13 +12,13 @@ from tuner.legality import faults
 from tuner.lookup import Answer, Miss, answers_on_terms, why_none
 from tuner.lookup.book import Book, Measured
 from tuner.shape import Problem
+from tuner.store.best_answers import REFUSED
 from tuner.store.changes import DeviceRow, Key
 from tuner.store.generations import Generations
 from tuner.store.repository import Repository, StoredDevice
-from tuner.trial import ShapeState, Toolchain
+from tuner.trial import Toolchain
 
 log = logging.getLogger(__name__)
-REFUSED = (ShapeState.UNSUPPORTED, ShapeState.DOES_NOT_FIT, ShapeState.NO_VALID_CONFIG)
 
 
 class Reading:

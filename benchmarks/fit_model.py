@@ -85,7 +85,7 @@ def loss(times: Times, model: CostModel) -> float:
 
 
 def thinned(times: Times, random: Random) -> Times:
-    """At most `ROWS` configs of each shape, the fastest of them for certain, others drawn evenly."""
+    """At most `ROWS` configs of each shape: the fastest for certain, others drawn evenly."""
     kept = {}
     for problem, rows in times.items():
         fastest_first = sorted(rows, key=lambda row: row[1])

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tuner.client.settings import OWN
 from tuner.device.replay import Recording
 from tuner.trial import TrialState
 
@@ -12,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = (
     *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"),
     *("docs/evidence.md", "docs/results.md", "docs/kernel-log.md"),
-    *("docs/look-ups.md", "docs/service.md"),
+    *("docs/look-ups.md", "docs/service.md", "docs/client.md"),
 )
 TOP_LEVEL = (
     *("tuner/", "api/", "kernels/", "migrations/"),
@@ -53,6 +54,10 @@ def test_readme_names_every_environment_variable_that_settings_read() -> None:
     read = set(re.findall(r'"(TUNER_[A-Z_]+)"', text("tuner/settings.py")))
     assert read
     assert {name for name in read if f"`{name}`" not in text("README.md")} == set()
+
+
+def test_client_page_names_every_environment_variable_that_the_client_reads() -> None:
+    assert {name for name in OWN if f"`{name}`" not in text("docs/client.md")} == set()
 
 
 def test_readme_names_every_extra_and_no_other() -> None:

@@ -32,6 +32,9 @@ PURE = (
     "tuner.trial",
     "tuner.settings",
     "tuner.lookup",
+    "tuner.client",
+    "tuner.client.rules",
+    "tuner.client.fetch",
     "tuner.shape_files",
 )
 
@@ -171,6 +174,8 @@ PLANTED = {
     "the service importing the compiler": ("api/planted.py", "import tuner.compiler"),
     "the service importing Optuna": ("api/planted.py", "import optuna"),
     "look-ups importing SQLAlchemy": ("tuner/lookup/planted.py", "import sqlalchemy"),
+    "the client importing the store": ("tuner/client/planted.py", "import tuner.store"),
+    "the client importing NumPy": ("tuner/client/planted.py", "import numpy"),
     "vocabulary importing a stage": ("tuner/planted.py", "import tuner.store"),
     "the search importing SQLAlchemy": ("tuner/search/planted.py", "import sqlalchemy"),
     "a stage reading settings": ("tuner/search/planted.py", "import tuner.settings"),

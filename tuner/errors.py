@@ -4,6 +4,7 @@
     ├── InvalidShape        a size outside 1..2^31-1
     ├── InvalidConfig       a kernel configuration no sm_90 device can run
     ├── InvalidSetting      an environment variable that is not understood
+    ├── NoTunedConfig       a client in strict mode, without what it was told to use
     ├── ShapeFileError      a shape file that is not understood: file:line: reason
     ├── CompileError        NVRTC refused the source, or the result is unfit (spills, C75xx)
     ├── DoesNotFit          a shape whose operands exceed the device's memory
@@ -33,6 +34,10 @@ class InvalidConfig(TunerError):
 
 class InvalidSetting(TunerError):
     """A setting of the environment that is not understood."""
+
+
+class NoTunedConfig(TunerError):
+    """A client in strict mode has no config for a shape, or cannot use its source."""
 
 
 class ShapeFileError(TunerError):

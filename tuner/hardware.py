@@ -1,8 +1,9 @@
 """What a Hopper device offers, and how one is named."""
 
-import re
 from dataclasses import dataclass
 from math import ceil
+
+from tuner.device_key import key_parts
 
 SMEM_BYTES_PER_BLOCK = 232_448
 """CUDA C++ Programming Guide, "Compute Capabilities": 227 KB opt-in limit per block on 9.0."""
@@ -67,5 +68,5 @@ class DeviceClass:
 
 def device_class(key: str) -> DeviceClass | None:
     """What `key` tells; None if it is no key, such as a device's name."""
-    told = re.fullmatch(r"(sm[0-9]{2,3})-([0-9]{1,5})sm-([0-9]{1,5})gb", key)
-    return DeviceClass(told[1], int(told[2]), int(told[3])) if told else None
+    told = key_parts(key)
+    return DeviceClass(*told) if told else None

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.store.examples import CUBLAS, DEVICE_KEY, PROBLEM, kernel, race
-from tuner.lookup import Answer, Race, choose
+from tuner.lookup import Answer, Book, Miss, Race, choose, find
 from tuner.lookup.snapshot import (
     InvalidSnapshot,
     Snapshot,
@@ -132,3 +132,20 @@ def test_the_body_is_canonical_json() -> None:
     body = snapshot(answer()).body
     again = json.dumps(json.loads(body), sort_keys=True, separators=(",", ":")).encode()
     assert again == body
+
+
+def test_why_a_problem_was_refused_is_told_to_readers_and_changes_the_id() -> None:
+    miss = Miss("no_valid_config", "it was tuned in vain.", {"wrong_result": 3})
+    plain = snapshot(answer())
+    made = build_snapshot(DEVICE_KEY, "NVIDIA H200", [(answer(), {})], refused={NARROW: miss})
+    assert made.id != plain.id
+    assert (plain.refused, read_snapshot(made.body, made.id).refused) == ({}, {NARROW: miss})
+    book = Book.from_snapshot(made)
+    assert find(NARROW, {DEVICE_KEY: book}, device_key=DEVICE_KEY) == miss
+
+
+@pytest.mark.parametrize("told", [3, [3], [{}], [{"state": "bogus"}]])
+def test_a_refusal_of_another_form_is_refused(told: object) -> None:
+    body = json.dumps({**json.loads(snapshot(answer()).body), "refused": told}).encode()
+    with pytest.raises(InvalidSnapshot, match="not of this form"):
+        read_snapshot(body, Snapshot(body).id)

@@ -10,6 +10,7 @@ from typing import Self
 
 from tuner.config import KernelConfig
 from tuner.errors import TunerError
+from tuner.legality import faults
 from tuner.lookup.answer import Answer
 from tuner.lookup.cost_model import H200, CostModel, estimate_us
 from tuner.lookup.entries import Entry, answer_of, problem_of
@@ -76,17 +77,17 @@ class Book:
     def from_snapshot(
         cls,
         snapshot: Snapshot,
-        refused: Mapping[Problem, Miss] | None = None,
         current: Toolchain | None = None,
     ) -> Self:
-        """Entries are read when they are asked for; one that this version cannot read is absent.
+        """Entries are read when they are asked for; one that this version cannot read, or whose
+        config breaks a rule, is absent.
 
         Raises: InvalidSnapshot.
         """
         book = cls.__new__(cls)
         told = {problem_of(entry): {"": entry, **entry["under"]} for entry in snapshot.entries}
         key, name = snapshot.device_key, snapshot.device_name
-        book._fill(key, name, told, snapshot.layers, refused, current, H200)
+        book._fill(key, name, told, snapshot.layers, snapshot.refused, current, H200)
         return book
 
     def _fill(
@@ -240,6 +241,8 @@ class Book:
             try:
                 answer = answer_of(told, self.device_key, self.device_name)
             except (KeyError, TypeError, ValueError, TunerError):
+                return None
+            if faults(answer.config, answer.problem):
                 return None
         turned = self.stale(answer.toolchain) and not answer.stale
         return replace(answer, stale=True) if turned else answer

@@ -6,16 +6,18 @@ that name one id agree on every answer.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tuner.config import KernelConfig
+from tuner.entry import on_terms
 from tuner.errors import InvalidConfig, TunerError
 from tuner.lookup.answer import Answer
 from tuner.lookup.entries import Entry, entry_of, problem_of
 from tuner.lookup.layer import Layer
+from tuner.lookup.miss import Miss, MissState
 from tuner.lookup.numerics import Numerics
 from tuner.lookup.terms import ALL_TERMS, Terms
 from tuner.shape import Problem
@@ -78,6 +80,11 @@ class Snapshot:
         return [complete(entry) for entry in self._read["entries"]]
 
     @cached_property
+    def refused(self) -> Mapping[Problem, Miss]:
+        """Why problems that were tuned have no entry."""
+        return {problem_of(told): _miss(told) for told in self._read.get("refused", ())}
+
+    @cached_property
     def layers(self) -> tuple[Layer, ...]:
         return tuple(Layer.from_json(layer) for layer in self._read.get("layers", ()))
 
@@ -117,15 +124,21 @@ def build_snapshot(
     device_name: str,
     answers: Iterable[tuple[Answer, Mapping[str, Answer]]],
     layers: Iterable[Layer] = (),
+    refused: Mapping[Problem, Miss] | None = None,
 ) -> Snapshot:
-    """Each answer with what is best on other terms, by label. The order of answers is no matter."""
+    """Each answer with what is best on other terms, by label. The order of answers is no matter.
+
+    refused: why problems without an answer have none.
+    """
     entries = {best.problem: _entry(best, under) for best, under in answers}
-    body = {
+    body: dict[str, Any] = {
         "format": SNAPSHOT_FORMAT,
         "device": {"key": device_key, "name": device_name},
         "entries": [entries[problem] for problem in sorted(entries)],
         "layers": [layer.to_json() for layer in sorted(layers, key=_layer_order)],
     }
+    if refused:
+        body["refused"] = [_refusal(problem, refused[problem]) for problem in sorted(refused)]
     return Snapshot(_canonical(body).encode())
 
 
@@ -142,7 +155,7 @@ def read_snapshot(body: bytes, id: str) -> Snapshot:
             problem_of(entry)
             for told in (entry, *entry["under"].values()):
                 dict(told["config"]), told["use"], told["library"]
-        str(snapshot.device_key + snapshot.device_name), len(snapshot.layers)
+        str(snapshot.device_key + snapshot.device_name), len(snapshot.layers), len(snapshot.refused)
     except (AttributeError, KeyError, TypeError, ValueError, TunerError) as error:
         raise InvalidSnapshot(f"the snapshot {id} is not of this form ({error}).") from None
     return snapshot
@@ -205,15 +218,22 @@ def _entry(best: Answer, under: Mapping[str, Answer]) -> dict[str, Any]:
     return {**found, "under": told}
 
 
+def _refusal(problem: Problem, miss: Miss) -> dict[str, Any]:
+    told = {"state": miss.state, "detail": miss.detail, "counts": miss.counts}
+    return {**asdict(problem), **told}
+
+
+def _miss(told: Mapping[str, Any]) -> Miss:
+    """The inverse of `_refusal`. Raises: KeyError, ValueError or TypeError for another form."""
+    if told["state"] not in get_args(MissState):
+        raise ValueError(f"{told['state']!r} is no state of a miss")
+    counts = told["counts"]
+    return Miss(told["state"], str(told["detail"]), dict(counts) if counts is not None else None)
+
+
 def _with_repeats(entry: Entry) -> Entry:
     """The inverse of what `_entry` leaves out."""
-    alone = {name: value for name, value in entry.items() if name != "under"}
-    answers = {"": alone, **entry["under"]}
-    under = {
-        label: answers[told] if isinstance(told, str) else told
-        for label, told in entry["under"].items()
-    }
-    return {**alone, "under": under}
+    return {**entry, "under": {label: on_terms(entry, label) for label in entry["under"]}}
 
 
 def _with_all_terms(entry: Entry) -> Entry:

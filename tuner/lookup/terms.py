@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tuner.config import KernelConfig
+from tuner.entry import label_of
 from tuner.lookup.numerics import Numerics, numerics_of
 from tuner.trial import PROTOCOL_COOL, PROTOCOL_HOT, Contender
 
@@ -21,8 +22,7 @@ class Terms:
     @property
     def label(self) -> str:
         """Names the terms in a snapshot; empty where nothing particular is asked for."""
-        words = (self.protocol, "plain" * self.plain, "invariant" * self.invariant)
-        return " ".join(word for word in words if word)
+        return label_of(self.protocol, self.plain, self.invariant)
 
     @classmethod
     def of_label(cls, label: str) -> "Terms":

@@ -6,12 +6,16 @@ from itertools import groupby
 from sqlalchemy import Connection, select
 
 from tuner.legality import faults
-from tuner.lookup import Answer, answers_on_terms, choose
+from tuner.lookup import Answer, Miss, answers_on_terms, choose, why_none
 from tuner.lookup.race import races_of
-from tuner.store.rows import problem_row, readable
+from tuner.shape import Problem
+from tuner.store.queries import latest_outcomes
+from tuner.store.rows import outcome_of, problem_row, readable
 from tuner.store.tables import PROBLEM, devices, measurements
-from tuner.trial import PROTOCOL_COOL, PROTOCOL_HEAT, PROTOCOL_HOT, Measurement
+from tuner.trial import PROTOCOL_COOL, PROTOCOL_HEAT, PROTOCOL_HOT, Measurement, ShapeState
 
+REFUSED = (ShapeState.UNSUPPORTED, ShapeState.DOES_NOT_FIT, ShapeState.NO_VALID_CONFIG)
+"""Ends of a tuning that leave nothing to serve."""
 ASKED_ALONE = (PROTOCOL_HOT, PROTOCOL_COOL)
 """Protocols that a reader may ask for by name."""
 
@@ -43,6 +47,17 @@ def best_on_terms(
         if found is not None and _runs(found[0]):
             best, under = found
             yield best, {label: one for label, one in under.items() if _runs(one)}
+
+
+def refused_problems(connection: Connection, device_key: str) -> Mapping[Problem, Miss]:
+    """Why problems whose last tuning ended without a config have none."""
+    latest = connection.execute(latest_outcomes(device_key, None, 0)).mappings()
+    outcomes = (outcome_of(dict(row)) for row in latest)
+    return {
+        outcome.problem: why_none(outcome.problem, outcome.device_name, outcome)
+        for outcome in outcomes
+        if outcome.state in REFUSED
+    }
 
 
 def raced_problems(connection: Connection, device_key: str) -> Iterator[list[Measurement]]:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, Select, func, select, text
 
 from tuner.errors import StoreError
 from tuner.lookup.snapshot import InvalidSnapshot, Snapshot, build_snapshot
-from tuner.store.best_answers import best_on_terms, device_name
+from tuner.store.best_answers import best_on_terms, device_name, refused_problems
 from tuner.store.generation_rows import generation_row, snapshot_of
 from tuner.store.layers import device_layers
 from tuner.store.repository import Repository, insert_new
@@ -153,12 +153,12 @@ def _snapshot_now(connection: Connection, device_key: str) -> Snapshot:
     name = device_name(connection, device_key)
     if name is None:
         raise StoreError(f"nothing is stored for the device {device_key!a}.")
-    snapshot = build_snapshot(
-        device_key,
-        name,
-        best_on_terms(connection, device_key),
-        device_layers(connection, device_key),
-    )
+    answers = list(best_on_terms(connection, device_key))
+    refused = dict(refused_problems(connection, device_key))
+    for best, _ in answers:
+        refused.pop(best.problem, None)
+    layers = device_layers(connection, device_key)
+    snapshot = build_snapshot(device_key, name, answers, layers, refused=refused)
     if not snapshot.entries:
         raise StoreError(
             f"no shape has a raced config on {device_key}, so there is nothing to publish. Tune "
