@@ -1,6 +1,7 @@
 """Put what was measured into the package: `python -m benchmarks.ship_snapshot [ROWS...]`.
 
-ROWS are files of `tuner export`, recordings, or databases; left out, the recording that is shipped.
+ROWS are files of `tuner export`, recordings, or databases; left out, the exports of tuning runs
+that `benchmarks/measured/` keeps.
 They are put together in a database of their own and published, and what each device serves is
 written to `tuner/snapshots/KEY.ID.json.gz`, which the client reads when it has nothing better. The
 same rows have the same ID. Exits with 1, and writes nothing, if a row cannot be read or a config
@@ -25,7 +26,7 @@ from tuner.store.transfer import import_file, merge
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "tuner"
-RECORDED = PACKAGE / "recordings" / "h200.jsonl.gz"
+MEASURED = sorted(str(path) for path in (ROOT / "benchmarks" / "measured").glob("*.jsonl.gz"))
 MOST_BYTES = 4 * 2**20
 """Of one file: every installation carries it."""
 
@@ -81,7 +82,7 @@ def ship(snapshots: Sequence[Snapshot], folder: Path) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("rows", nargs="*", default=[str(RECORDED)])
+    parser.add_argument("rows", nargs="*", default=MEASURED)
     parser.add_argument("--out", type=Path, default=PACKAGE / "snapshots", help="the folder")
     chosen = parser.parse_args(arguments)
     try:

@@ -90,11 +90,13 @@ def test_a_start_that_cost_more_than_one_request_or_disagreed_is_a_fault() -> No
         assert not client_import.sound(client_import.Start(PINNED, *bad, ["pinned"], 0.1))
 
 
-def test_what_is_shipped_is_what_the_command_makes_of_the_recording(tmp_path: Path) -> None:
+def test_what_is_shipped_is_what_the_command_makes_of_what_was_measured(tmp_path: Path) -> None:
     (said,) = ship_snapshot.ship(
-        ship_snapshot.published([str(ship_snapshot.RECORDED)]), tmp_path / "snapshots"
+        ship_snapshot.published(ship_snapshot.MEASURED), tmp_path / "snapshots"
     )
     (path,) = (tmp_path / "snapshots").iterdir()
+    shipped_now = [file.name for file in (ship_snapshot.PACKAGE / "snapshots").iterdir()]
+    assert shipped_now == [path.name]
     assert said.startswith(f"{path.name}: ")
     key, _, id = path.name.removesuffix(".json.gz").partition(".")
     told = Told(unpacked(path.read_bytes()), checked=False)
