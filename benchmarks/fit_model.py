@@ -30,8 +30,12 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "sharpness": (1.2, 10),
     "overlap": (0.5, 1),
 }
-"""Constants that are not named here stay as they are: those of split K and dependent launch, which
-the recordings that were fitted do not have."""
+"""Constants that are not named here stay as they are: that of dependent launch, and those of
+SPLIT_BOUNDS unless K is split in what is fitted."""
+SPLIT_BOUNDS: Mapping[str, tuple[float, float]] = {
+    "exchange_cycles": (500, 12000),
+    "exchange_bytes_per_cycle": (5, 120),
+}
 START = CostModel(1600, 60, 1100, 40, 700, 2, 60, 4, 0.5)
 """Round figures from before anything was recorded, so that a shape left out is truly unseen."""
 NEAR = 0.2
@@ -85,11 +89,13 @@ def fit(times: Times, steps: int, seed: int) -> CostModel:
     """A random search from `START`, in steps that get smaller."""
     random = Random(seed)
     best, lowest = START, loss(times, START)
+    splits = any(c.knobs.split_k > 1 for rows in times.values() for c, _ in rows)
+    bounds_of = {**BOUNDS, **(SPLIT_BOUNDS if splits else {})}
     for step in range(steps):
         scale = 0.25 * 0.5 ** (4 * step // steps)
         changed = []
         for field, value in zip(fields(CostModel), astuple(best), strict=True):
-            if (bounds := BOUNDS.get(field.name)) is None:
+            if (bounds := bounds_of.get(field.name)) is None:
                 changed.append(value)
                 continue
             low, high = bounds

@@ -8,6 +8,7 @@ is not the one that is shipped now. It only ranks: a search corrects it as measu
 look-up with what was measured nearby.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -48,6 +49,8 @@ class CostModel:
 
 
 H200 = CostModel()
+Estimate = Callable[[Problem, KernelConfig], float]
+"""Modelled time of one launch in µs, by whatever model."""
 
 
 def estimate_us(problem: Problem, config: KernelConfig, model: CostModel = H200) -> float:

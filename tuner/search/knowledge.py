@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from tuner.config import KernelConfig
+from tuner.lookup.cost_model import Estimate, estimate_us
 from tuner.search.sampler import Searcher
 from tuner.search.seeds import nearest, winners
 from tuner.shape import Problem
@@ -32,12 +33,14 @@ def informed_searcher(
     source: Source,
     setbacks: Sequence[Measurement] = (),
     exactly: bool = False,
+    estimate: Estimate = estimate_us,
 ) -> tuple[Searcher, list[Measurement]]:
     """A searcher told of all that is stored, and the attempts at `problem` that it counts as done.
 
     Rows of another kernel measure nothing any more, but what won under it is tried early.
     setbacks: failures on other shapes, which rule out their variants here.
     exactly: propose only `candidates`, as a recording demands.
+    estimate: the analytic model that the search starts from.
     """
 
     def attempts(of: Problem) -> list[Measurement]:
@@ -55,5 +58,6 @@ def informed_searcher(
         lessons=[*setbacks, *(row for row in others if row.toolchain == toolchain)],
         neighbours=winners(problem, [*own, *others]),
         exactly=exactly,
+        estimate=estimate,
     )
     return searcher, known

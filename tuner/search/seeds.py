@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from tuner.config import KernelConfig, Reduction, Schedule
-from tuner.lookup.cost_model import estimate_us
+from tuner.lookup.cost_model import Estimate, estimate_us
 from tuner.lookup.distance import distance
 from tuner.search.space import article_config
 from tuner.shape import Problem
@@ -14,9 +14,11 @@ Tile = tuple[int, int, Schedule, Reduction]
 WINNERS_PER_SHAPE = 2
 
 
-def ranked(problem: Problem, configs: Iterable[KernelConfig]) -> list[KernelConfig]:
+def ranked(
+    problem: Problem, configs: Iterable[KernelConfig], estimate: Estimate = estimate_us
+) -> list[KernelConfig]:
     """`configs` by modelled time, fastest first; equals keep a fixed order."""
-    return sorted(configs, key=lambda c: (estimate_us(problem, c), c))
+    return sorted(configs, key=lambda c: (estimate(problem, c), c))
 
 
 def seeds(
@@ -24,6 +26,7 @@ def seeds(
     candidates: Sequence[KernelConfig],
     neighbours: Sequence[KernelConfig] = (),
     count: int = 16,
+    estimate: Estimate = estimate_us,
 ) -> list[KernelConfig]:
     """Up to `count` configs to measure first, all of them different.
 
@@ -31,7 +34,7 @@ def seeds(
     here), then the best modelled candidate of each tile.
     neighbours: best first; only their variants count, launched with this problem's defaults.
     """
-    ordered = ranked(problem, candidates)
+    ordered = ranked(problem, candidates, estimate)
     by_variant = {c.variant: c for c in reversed(ordered)}
     best_of_tile: dict[Tile, KernelConfig] = {}
     for config in ordered:

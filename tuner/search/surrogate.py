@@ -9,6 +9,7 @@ fitted on nothing; the recordings in `tuner/recordings` hold what a fit needs.
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from math import erf, log2, pi
 from typing import get_args
@@ -24,8 +25,12 @@ Vector = NDArray[np.float64]
 TILE_DEVIATION, RING_DEVIATION, KNOB_DEVIATION = 0.15, 0.08, 0.015
 """Standard deviations, in ln(time), that tiles, rings and knobs add to the analytic model.
 Guesses: a tile matters most, a knob least."""
+OFFSET_DEVIATION = 0.3
+"""The same for what all configs of a problem share."""
 NOISE = 0.01
 """Standard deviation of one screening, in ln(time). A guess."""
+LESSON_NOISE = 0.02
+"""The same of what another problem teaches."""
 
 
 # In each list, a difference of 1 lowers the expected likeness by a factor of e.
@@ -112,30 +117,43 @@ PRIOR_VARIANCE = TILE_DEVIATION**2 + RING_DEVIATION**2 + KNOB_DEVIATION**2
 
 
 class Belief:
-    """Mean and variance of the deviation at `asked`, given deviations seen at `seen`."""
+    """Mean and variance of the deviation at the points `asked`, which are all of one problem.
 
-    def __init__(self, seen: Points, deviations: Vector, asked: Points) -> None:
+    seen: points of other problems, and `deviations` from the model there, of which each problem's
+    own offset has been taken. The offset of the asked problem is learnt with the deviations.
+    """
+
+    def __init__(self, asked: Points, seen: Points, deviations: Vector) -> None:
         self._asked = asked
-        count = len(deviations)
-        self.mean: Vector = np.zeros(len(asked.tile))
-        self.variance: Vector = np.full(len(asked.tile), PRIOR_VARIANCE)
-        self._whitened: Vector = np.zeros((0, len(asked.tile)))
-        if not count:
-            return
-        covariance = seen.covariance(seen) + NOISE**2 * np.eye(count)
-        cross = seen.covariance(asked)
-        self._whitened = np.linalg.solve(np.linalg.cholesky(covariance), cross)
-        self.mean = cross.T @ np.linalg.solve(covariance, deviations)
-        explained = np.sum(self._whitened**2, axis=0)
-        self.variance = np.maximum(PRIOR_VARIANCE - explained, 1e-9)
+        count = len(asked.tile)
+        self.mean: Vector = np.zeros(count)
+        self.variance: Vector = np.full(count, PRIOR_VARIANCE + OFFSET_DEVIATION**2)
+        self._explained: list[Vector] = []
+        if len(deviations):
+            covariance = seen.covariance(seen) + LESSON_NOISE**2 * np.eye(len(deviations))
+            factor = np.linalg.cholesky(covariance)
+            whitened = np.linalg.solve(factor, seen.covariance(asked))
+            self.mean = whitened.T @ np.linalg.solve(factor, deviations)
+            self.variance = np.maximum(self.variance - np.sum(whitened**2, axis=0), 1e-9)
+            self._explained = list(whitened)
 
-    def expect(self, index: int) -> None:
-        """Take the prediction at `index` as if it had been measured: it is on its way."""
-        column = self._asked.covariance(self._asked[np.array([index])])[:, 0]
-        column -= self._whitened.T @ self._whitened[:, index]
-        scale = np.sqrt(self.variance[index] + NOISE**2)
-        row = column / scale
-        self._whitened = np.vstack([self._whitened, row])
+    def copy(self) -> "Belief":
+        """One that may go on learning without the other."""
+        other = copy(self)
+        other._explained = list(self._explained)
+        return other
+
+    def learn(self, index: int, deviation: float | None = None) -> None:
+        """What was measured at `index`; None: take the expected as measured, it is on its way."""
+        column = self._asked.covariance(self._asked[np.array([index])])[:, 0] + OFFSET_DEVIATION**2
+        if self._explained:
+            explained = np.array(self._explained)
+            column -= explained.T @ explained[:, index]
+        row = column / np.sqrt(self.variance[index] + NOISE**2)
+        if deviation is not None:
+            surprise = deviation - self.mean[index]
+            self.mean = self.mean + row * (surprise / np.sqrt(self.variance[index] + NOISE**2))
+        self._explained.append(row)
         self.variance = np.maximum(self.variance - row**2, 1e-9)
 
 

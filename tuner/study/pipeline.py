@@ -157,6 +157,7 @@ class Study:
             origin.source,
             self._setbacks if exactly else without_twins(self._setbacks),
             exactly,
+            self._tools.estimate,
         )
         self._rows += plain.tried(self._problem, origin.toolchain)
         return searcher
