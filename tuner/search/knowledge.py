@@ -5,13 +5,11 @@ from typing import Protocol
 
 from tuner.config import KernelConfig
 from tuner.lookup.cost_model import Estimate, estimate_us
+from tuner.search.outlook import LESSON_SHAPES
 from tuner.search.sampler import Searcher
 from tuner.search.seeds import nearest, winners
 from tuner.shape import Problem
 from tuner.trial import Measurement, ShapeOutcome, Source, Toolchain
-
-NEIGHBOURS = 6
-"""Tuned shapes that a search learns from: the nearest. A guess."""
 
 
 class Stored(Protocol):
@@ -49,14 +47,15 @@ def informed_searcher(
     own = attempts(problem)
     known = [row for row in own if row.toolchain == toolchain and row.race is None]
     tuned = (outcome.problem for outcome in stored.shapes(device_key))
-    near = nearest(problem, tuned)[:NEIGHBOURS]
+    near = nearest(problem, tuned)[:LESSON_SHAPES]
     others = [row for neighbour in near for row in attempts(neighbour)]
+    outdated = [row for row in [*own, *others] if row.toolchain != toolchain]
     searcher = Searcher(
         problem,
         candidates,
         known=known,
         lessons=[*setbacks, *(row for row in others if row.toolchain == toolchain)],
-        neighbours=winners(problem, [*own, *others]),
+        won=winners(problem, outdated),
         exactly=exactly,
         estimate=estimate,
     )

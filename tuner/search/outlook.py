@@ -11,13 +11,15 @@ from tuner.lookup.cost_model import Estimate, estimate_us
 from tuner.search.seeds import nearest
 from tuner.search.surrogate import Belief, Points, Vector, expected_improvement
 from tuner.shape import Problem
-from tuner.trial import PROTOCOL_SCREEN, Measurement, TrialState
+from tuner.trial import PROTOCOL_HEAT, PROTOCOL_HOT, PROTOCOL_SCREEN, Measurement, TrialState
 
 FAILURE_CAUTION = 0.5
 """How much of a candidate's promise a failure right beside it takes away. A guess."""
-MAX_LESSONS = 256
-"""Rows of other shapes that the belief is built on: the nearest, to keep asking quick. A guess at
-where more would teach less than they cost; solving grows with the cube."""
+LESSON_SHAPES, PER_SHAPE = 6, 64
+"""Other shapes that the belief is built on, and configs of each: the nearest shapes, their fastest
+configs. More would teach less than they cost; solving grows with the cube."""
+OFFSET_FROM = 16
+"""Configs of a shape, its fastest, that tell how far the model is off for all of them."""
 
 Lesson = tuple[Problem, KernelConfig, float]
 """A config of another shape and how far, in ln(time), it was off the model there."""
@@ -80,25 +82,36 @@ class Outlook:
         return np.asarray(gain[: self._count])
 
 
-def _offset(deviations: Sequence[float]) -> float:
-    """How far the model is off for a shape as a whole, which ranks nothing."""
-    return median(deviations) if deviations else 0.0
-
-
 def nearest_lessons(
     problem: Problem, lessons: Sequence[Measurement], estimate: Estimate = estimate_us
 ) -> list[Lesson]:
-    """Deviations from the model on the shapes most like `problem`, `MAX_LESSONS` of them."""
-    by_problem: dict[Problem, list[tuple[KernelConfig, float]]] = {}
+    """Deviations from the model on the shapes most like `problem`: the fastest configs of each."""
+    by_problem: dict[Problem, list[Measurement]] = {}
     for row in lessons:
-        screened = row.protocol == PROTOCOL_SCREEN and row.state is TrialState.OK
-        if screened and row.contender.config and row.median_us:
-            pairs = by_problem.setdefault(row.problem, [])
-            pairs.append((row.contender.config, row.median_us))
+        if row.state is TrialState.OK and row.contender.config and row.median_us:
+            by_problem.setdefault(row.problem, []).append(row)
     found: list[Lesson] = []
-    for other in nearest(problem, by_problem):
-        pairs = by_problem[other][: MAX_LESSONS - len(found)]
-        deviations = [log(us / estimate(other, c)) for c, us in pairs]
-        offset = _offset(deviations)
-        found += [(other, c, d - offset) for (c, _), d in zip(pairs, deviations, strict=True)]
+    for other in nearest(problem, by_problem)[:LESSON_SHAPES]:
+        fastest = sorted((us, c) for c, us in hot_times(by_problem[other]).items())[:PER_SHAPE]
+        deviations = [log(us / estimate(other, c)) for us, c in fastest]
+        offset = median(deviations[:OFFSET_FROM])
+        found += [(other, c, d - offset) for (_, c), d in zip(fastest, deviations, strict=True)]
     return found
+
+
+def hot_times(rows: Sequence[Measurement]) -> dict[KernelConfig, float]:
+    """Every config's time in µs of one problem, as raced or else as screened and brought to level.
+
+    A screening meets a cooler card than a race; what was both raced and screened says by how much.
+    """
+    found: dict[str, dict[KernelConfig, float]] = {}
+    for row in rows:
+        if row.contender.config and row.median_us:
+            found.setdefault(row.protocol, {})[row.contender.config] = row.median_us
+    times = found.get(PROTOCOL_HOT, {})
+    for protocol in (PROTOCOL_HEAT, PROTOCOL_SCREEN):
+        more = found.get(protocol, {})
+        both = [times[c] / us for c, us in more.items() if c in times]
+        level = median(both) if both else 1.0
+        times = {**{c: us * level for c, us in more.items()}, **times}
+    return times

@@ -181,7 +181,8 @@ class Searcher:
     """One problem's search: ask for configs to measure, tell how they did.
 
     candidates: the legal menu. known: stored rows of this problem, which count as told.
-    lessons: rows of other problems of this device and kernel; neighbours: configs to begin with.
+    lessons: rows of other problems of this device and kernel. won: configs that may have won, to
+    begin with.
     exactly: propose nothing but `candidates`, knobs included, as a recording demands.
     estimate: the analytic model.
     The same rows in the same order lead to the same proposals.
@@ -194,7 +195,7 @@ class Searcher:
         *,
         known: Iterable[Measurement] = (),
         lessons: Sequence[Measurement] = (),
-        neighbours: Sequence[KernelConfig] = (),
+        won: Sequence[KernelConfig] = (),
         exactly: bool = False,
         estimate: Estimate = estimate_us,
     ) -> None:
@@ -202,10 +203,7 @@ class Searcher:
         self._problem = problem
         self._candidates = list(candidates)
         self._exactly = exactly
-        first = seeds(problem, candidates, neighbours, estimate=estimate) if candidates else []
-        if exactly:
-            first = [c for c in first if c in frozenset(candidates)]
-        self._sampler = MenuSampler(problem, first, lessons, estimate)
+        self._sampler = MenuSampler(problem, seeds(candidates, won), lessons, estimate)
         self._study = optuna.create_study(sampler=self._sampler)
         self._asked: dict[KernelConfig, optuna.Trial] = {}
         for measurement in known:

@@ -22,15 +22,15 @@ from tuner.shape import Problem
 
 Vector = NDArray[np.float64]
 
-TILE_DEVIATION, RING_DEVIATION, KNOB_DEVIATION = 0.15, 0.08, 0.015
-"""Standard deviations, in ln(time), that tiles, rings and knobs add to the analytic model.
-Guesses: a tile matters most, a knob least."""
+TILE_DEVIATION, RING_DEVIATION, KNOB_DEVIATION = 0.031, 0.062, 0.015
+"""Standard deviations, in ln(time), that tiles, rings and knobs add to the analytic model, alike on
+shapes that are alike."""
+OWN_DEVIATION = 0.035
+"""The same for what a tile adds on one shape alone."""
 OFFSET_DEVIATION = 0.3
-"""The same for what all configs of a problem share."""
-NOISE = 0.01
-"""Standard deviation of one screening, in ln(time). A guess."""
-LESSON_NOISE = 0.02
-"""The same of what another problem teaches."""
+"""The same for what all configs of a shape share."""
+NOISE = 0.018
+"""Standard deviation, in ln(time), of a screening from what a race would say."""
 
 
 # In each list, a difference of 1 lowers the expected likeness by a factor of e.
@@ -39,42 +39,42 @@ LESSON_NOISE = 0.02
 def _tile_features(c: KernelConfig) -> list[float]:
     v = c.variant
     return [
-        log2(v.block_m),
-        log2(v.block_n) / 0.7,
-        0.5 * v.transposed_store,
-        0.7 * (v.schedule == "pingpong"),
-        0.5 * (v.split == "n"),
-        0.5 * v.consumers,
-        log2(c.knobs.split_k) / 2,
-        float(c.knobs.split_tail),
+        0.3 * log2(v.block_m),
+        0.4 * log2(v.block_n),
+        0.05 * v.transposed_store,
+        0.1 * (v.schedule == "pingpong"),
+        0.05 * (v.split == "n"),
+        0.1 * v.consumers,
+        0.45 * log2(c.knobs.split_k),
+        0.3 * c.knobs.split_tail,
     ]
 
 
 def _ring_features(c: KernelConfig) -> list[float]:
     v = c.variant
     return [
-        log2(v.stages) / 0.7,
-        log2(v.slabs_per_stage),
-        log2(v.cluster_m),
-        log2(v.cluster_n),
-        v.consumer_registers / 16,
+        0.45 * log2(v.stages),
+        0.1 * log2(v.slabs_per_stage),
+        0.6 * log2(v.cluster_m),
+        0.6 * log2(v.cluster_n),
+        v.consumer_registers / 400,
     ]
 
 
 def _knob_features(c: KernelConfig) -> list[float]:
     k = c.knobs
     return [
-        k.num_sms / 6,
-        log2(k.group) / 2,
-        *(float(k.raster == r) for r in get_args(Raster)),
-        *(float(k.promotion == p) for p in PROMOTIONS),
+        k.num_sms / 200,
+        0.2 * log2(k.group),
+        *(0.45 * (k.raster == r) for r in get_args(Raster)),
+        *(0.25 * (k.promotion == p) for p in PROMOTIONS),
         *(float(side == e) for side in (k.evict_a, k.evict_b) for e in get_args(Eviction)),
     ]
 
 
 def _shape_features(problem: Problem) -> list[float]:
     s = problem.shape
-    return [log2(s.m) / 2, log2(s.n) / 2, log2(s.k) / 2, 4.0 * (problem.d == "col")]
+    return [0.15 * log2(s.m), 0.15 * log2(s.n), 0.4 * log2(s.k), 4.0 * (problem.d == "col")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +110,13 @@ class Points:
         ring = tile * np.exp(-_distance(self.ring, other.ring))
         knob = ring * np.exp(-_distance(self.knob, other.knob))
         levels = TILE_DEVIATION**2 * tile + RING_DEVIATION**2 * ring + KNOB_DEVIATION**2 * knob
-        return np.asarray(levels * np.exp(-_distance(self.shape, other.shape)))
+        away = _distance(self.shape, other.shape)
+        return np.asarray(levels * np.exp(-away) + OWN_DEVIATION**2 * tile * (away < SAME))
 
 
-PRIOR_VARIANCE = TILE_DEVIATION**2 + RING_DEVIATION**2 + KNOB_DEVIATION**2
+SAME = 1e-6
+"""Shapes that are no farther apart are one."""
+PRIOR_VARIANCE = TILE_DEVIATION**2 + RING_DEVIATION**2 + KNOB_DEVIATION**2 + OWN_DEVIATION**2
 
 
 class Belief:
@@ -130,7 +133,7 @@ class Belief:
         self.variance: Vector = np.full(count, PRIOR_VARIANCE + OFFSET_DEVIATION**2)
         self._explained: list[Vector] = []
         if len(deviations):
-            covariance = seen.covariance(seen) + LESSON_NOISE**2 * np.eye(len(deviations))
+            covariance = seen.covariance(seen) + NOISE**2 * np.eye(len(deviations))
             factor = np.linalg.cholesky(covariance)
             whitened = np.linalg.solve(factor, seen.covariance(asked))
             self.mean = whitened.T @ np.linalg.solve(factor, deviations)
