@@ -208,7 +208,10 @@ def coordinates(c: KernelConfig) -> list[float]:
         v.consumer_registers / 64,
     ]
     # One that is chosen by name is two halves apart from any other.
-    named = [(k.raster, get_args(Raster)), (k.promotion, PROMOTIONS)]
+    named: list[tuple[object, tuple[object, ...]]] = [
+        (k.raster, get_args(Raster)),
+        (k.promotion, PROMOTIONS),
+    ]
     named += [(k.evict_a, get_args(Eviction)), (k.evict_b, get_args(Eviction))]
     knob = [
         k.num_sms / 6,

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from functools import partial
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 
@@ -37,20 +38,14 @@ def strategy_moves(game: Game, budget: int, seed: int, strategy: str) -> list[in
     fields = Fields(game.configs)
     entries = [fields.params(config) for config in game.configs]
     names = list(entries[0])
-    cache = {}
+    cache: dict[str, dict[str, Any]] = {}
     position = {}
     for move, (entry, us) in enumerate(zip(entries, game.screened_us, strict=True)):
         key = ",".join(str(entry[name]) for name in names)
         position[key] = move
-        outcome = util.RuntimeFailedConfig() if us is None else us
-        cache[key] = {**entry, "time": outcome}
-        if us is None:
-            cache[key]["__error__"] = outcome
-    values = {name: sorted({entry[name] for entry in entries}, key=str) for name in names}
-    values = {
-        name: sorted(found) if isinstance(found[0], int) else found
-        for name, found in values.items()
-    }
+        failure = util.RuntimeFailedConfig()
+        cache[key] = {**entry, "time": us} if us else {**entry, "__error__": failure}
+    values = {name: fields.values(name) for name in names}
     space = Searchspace(None, None, None, from_cache={"tune_params": values, "cache": cache})
     options = Options(
         tune_params=values,

@@ -8,6 +8,7 @@ of that one.
 import warnings
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import Any
 
 import numpy as np
 import optuna
@@ -89,6 +90,12 @@ class Fields:
             else IntDistribution(0, len(values) - 1)
             for name, values in self._values.items()
         }
+
+    def values(self, name: str) -> list[Any]:
+        """Every value of one of `params`, in order."""
+        values = self._values[name]
+        named = isinstance(self.distributions[name], CategoricalDistribution)
+        return list(values) if named else list(range(len(values)))
 
     def params(self, config: KernelConfig) -> dict[str, object]:
         told = config.to_dict()

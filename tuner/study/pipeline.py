@@ -24,6 +24,7 @@ from tuner.shape import Problem
 from tuner.study.ahead import compiled_ahead
 from tuner.study.ports import Tools
 from tuner.study.progress import Budget, OnEvent, RaceStarted, TrialDone
+from tuner.study.stopping import Plateau
 from tuner.study.twins import Untwinned, is_twin, most_twins, no_twins_of, twin_of, without_twins
 from tuner.trial import (
     PROTOCOL_COOL,
@@ -80,6 +81,7 @@ class Study:
         self._rows: list[Measurement] = []
         self._compiled: set[KernelVariant] = set()
         self._attempts: Attempts | None = None
+        self._plateau = Plateau(budget.patience)
         # The dependent launches of a recording are candidates like any other.
         self._most_twins = 0 if tools.menu is not None else most_twins(budget)
 
@@ -174,6 +176,7 @@ class Study:
         self._measure(searcher, attempts, searcher.ask, planned - int(planned * KNOB_SHARE))
         hot = self._heat(attempts, searcher.fastest(HEAT_ENTRANTS))
         bases = choose_finalists(searcher.fastest(KNOB_BASES), hot)[:KNOB_BASES]
+        self._plateau.begin_anew()
         self._measure(searcher, attempts, lambda n: searcher.ask_knobs(n, bases), planned)
         # A recording may hold too few launches of those variants to use up the trials.
         self._measure(searcher, attempts, searcher.ask, planned)
@@ -206,7 +209,7 @@ class Study:
             ask,
             self._tools.compiler.submit,
             self._budget.batch,
-            wanted=lambda: self._wanted(planned),
+            wanted=lambda: 0 if self._plateau.is_reached else self._wanted(planned),
         )
         for config, compiled in ready:
             searcher.tell(self._keep(self._attempt(attempts, config, compiled)))
@@ -285,6 +288,7 @@ class Study:
         row = self._origin.row(sampled, PROTOCOL_SCREEN)
         self._tools.repository.add([row])
         self._rows.append(row)
+        self._plateau.observe(row.median_us)
         if row.state in VARIANT_FAILURES:
             self._setbacks.append(row)
         best = min(

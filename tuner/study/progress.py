@@ -15,6 +15,8 @@ class Budget:
     seconds_per_shape: None for no limit; the races at the end may overrun it.
     finalists: configs raced, in `rounds_hot` and `rounds_cool` rounds.
     batch: configs proposed and compiled ahead of the device.
+    patience: trials without a faster config that end the search of variants, and then that of
+        their launches; None to use up the trials.
     """
 
     trials: int = 96
@@ -23,6 +25,7 @@ class Budget:
     rounds_hot: int = 25
     rounds_cool: int = 15
     batch: int = 16
+    patience: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
