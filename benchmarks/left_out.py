@@ -211,8 +211,9 @@ def coordinates(c: KernelConfig) -> list[float]:
     named: list[tuple[object, tuple[object, ...]]] = [
         (k.raster, get_args(Raster)),
         (k.promotion, PROMOTIONS),
+        (k.evict_a, get_args(Eviction)),
+        (k.evict_b, get_args(Eviction)),
     ]
-    named += [(k.evict_a, get_args(Eviction)), (k.evict_b, get_args(Eviction))]
     knob = [
         k.num_sms / 6,
         log2(k.group) / 2,
