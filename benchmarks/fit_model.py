@@ -169,8 +169,8 @@ def main() -> None:
         print(f"{problem.shape!s:>16}: {' | '.join(parts)}")
     for name, found in errors.items():
         print(
-            f"mean over shapes, {name}: off {fmean(abs(e.off_percent) for e in found):.1f} % either "
-            f"way, scatter {fmean(e.scatter_percent for e in found):.1f} %, "
+            f"mean over shapes, {name}: off {fmean(abs(e.off_percent) for e in found):.1f} % "
+            f"either way, scatter {fmean(e.scatter_percent for e in found):.1f} %, "
             f"rank {fmean(e.rank for e in found):.2f}"
         )
 
