@@ -48,7 +48,8 @@ PORTFOLIO = "greedy portfolio"
 SLOW = ("Optuna GP, cold",)
 """Contestants of which a seed takes minutes: they play one seed, and no budget above SLOW_MOST."""
 SLOW_MOST = 32
-"""Largest budget of a slow contestant."""
+ABLATIONS = (ALONE, MODELLESS)
+"""Contestants that play a quarter of the seeds: whole studies at every budget take their time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +168,10 @@ def tasks(
     problems = playable(loaded(recording))
     for name in sorted(names, key=lambda n: n not in SLOW):
         slow = name in SLOW
+        count = 1 if slow else -(-seeds // 4) if name in ABLATIONS else seeds
         budgets = tuple(b for b in BUDGETS if not slow or b <= SLOW_MOST)
         for problem in problems:
-            played_seeds = tuple(range(1 if slow else seeds))
-            yield Task(name, recording, problem, played_seeds, budgets, fitted[problem])
+            yield Task(name, recording, problem, tuple(range(count)), budgets, fitted[problem])
 
 
 def summarised(scores: Sequence[Score]) -> dict[str, Any]:
