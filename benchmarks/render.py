@@ -2,9 +2,9 @@
 
 `python benchmarks/render.py` rewrites what stands between the markers of README.md,
 docs/results.md, docs/search.md and docs/evidence.md from the files in benchmarks/results/;
-`--check` only says whether that would change anything (exit 1). That the kernel has changed since the evidence was
-made is noted below a table, and is no reason for `--check` to fail. Exit 2: the evidence or the
-markers cannot be used.
+`--check` only says whether that would change anything (exit 1). That the kernel has changed since
+the evidence was made is noted below a table, and is no reason for `--check` to fail. Exit 2: the
+evidence or the markers cannot be used.
 """
 
 import argparse

@@ -124,7 +124,14 @@ def portfolio(others: Sequence[Game], size: int) -> Portfolio:
 
     A config that was not recorded on a shape counts there as the recorded one most like it.
     """
-    pool = list(dict.fromkeys(c for game in others for c in game.configs))
+    pool = list(
+        dict.fromkeys(
+            config
+            for game in others
+            for config, us in zip(game.configs, game.screened_us, strict=True)
+            if us is not None
+        )
+    )
     losses = np.stack([_losses(game, pool) for game in others], axis=1)
     best = np.full(len(others), np.inf)
     chosen: list[int] = []
