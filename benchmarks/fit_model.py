@@ -2,16 +2,19 @@
 
 Minimises, over the recorded hot races, how far modelled times scatter around measured ones among
 the fast configs, and how slow the configs are that the model ranks first. Prints the constants for
-`tuner/lookup/cost_model.py`, and for each shape the regret of the model's first 8 and 16 configs:
-with all shapes fitted, with the constants in use, and with that shape left out of the fit.
+`tuner/lookup/cost_model.py`, and for each shape how wrong the model is: with the constants in use,
+with all shapes fitted, and with that shape left out of the fit. Its error is how far modelled times
+are off (median, %), how far they scatter about that (standard deviation, %), how well they rank
+(Spearman's coefficient), and the regret of the configs it ranks first.
 """
 
 import argparse
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, fields
+from dataclasses import astuple, dataclass, fields
 from math import exp, log, sqrt
 from random import Random
-from statistics import fmean, median
+from statistics import correlation, fmean, median, pstdev
 
 from tuner.config import KernelConfig
 from tuner.device.replay import Recording
@@ -70,6 +73,36 @@ def regret(
     return 100 * (min(ranked[:count]) / min(ranked) - 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Error:
+    """How wrong a model is about one shape.
+
+    off_percent: the median of modelled / measured - 1. scatter_percent: standard deviation of its
+    logarithm, in %. rank: Spearman's coefficient of modelled and measured times.
+    """
+
+    off_percent: float
+    scatter_percent: float
+    rank: float
+
+
+def error(problem: Problem, times: Sequence[tuple[KernelConfig, float]], model: CostModel) -> Error:
+    modelled = [estimate_us(problem, config, model) for config, _ in times]
+    off = [log(guess / us) for guess, (_, us) in zip(modelled, times, strict=True)]
+    measured = [us for _, us in times]
+    return Error(
+        100 * (exp(median(off)) - 1),
+        100 * pstdev(off),
+        correlation(ranks(modelled), ranks(measured)),
+    )
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """The place of each value; equals share the mean of theirs."""
+    ordered = sorted(values)
+    return [(bisect_left(ordered, v) + bisect_right(ordered, v) - 1) / 2 for v in values]
+
+
 def loss(times: Times, model: CostModel) -> float:
     """Scatter of the residuals, a little of their mean, and the slowness of what ranks first."""
     total = 0.0
@@ -124,15 +157,27 @@ def main() -> None:
     for field in fields(CostModel):
         used = getattr(H200, field.name)
         print(f"{field.name}: {getattr(fitted, field.name):.4g} (in use {used:g})")
-    print("regret in % of the first 8 and 16 configs: in use | fitted | fitted without the shape")
+    print("error: off %, scatter %, rank; then regret in % of the first 8 and 16 configs")
+    print(f"{'shape':>16}: in use | fitted | fitted without the shape")
+    errors: dict[str, list[Error]] = {"in use": [], "fitted": [], "without the shape": []}
     for problem, rows in times.items():
         others = {p: r for p, r in times.items() if p != problem}
         without = fit(others, chosen.steps // 2, chosen.seed)
-        shown = " | ".join(
-            f"{regret(problem, rows, model, 8):5.2f} {regret(problem, rows, model, 16):5.2f}"
-            for model in (H200, fitted, without)
+        parts = []
+        for name, model in zip(errors, (H200, fitted, without), strict=True):
+            wrong = error(problem, rows, model)
+            errors[name].append(wrong)
+            first = " ".join(f"{regret(problem, rows, model, count):5.2f}" for count in (8, 16))
+            parts.append(
+                f"{wrong.off_percent:+5.1f} {wrong.scatter_percent:5.1f} {wrong.rank:.2f}; {first}"
+            )
+        print(f"{problem.shape!s:>16}: {' | '.join(parts)}")
+    for name, found in errors.items():
+        print(
+            f"mean over shapes, {name}: off {fmean(abs(e.off_percent) for e in found):.1f} % "
+            f"either way, scatter {fmean(e.scatter_percent for e in found):.1f} %, "
+            f"rank {fmean(e.rank for e in found):.2f}"
         )
-        print(f"{problem.shape!s:>16}: {shown}")
 
 
 if __name__ == "__main__":

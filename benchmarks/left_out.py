@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import islice
 from math import inf, log, log2
 from statistics import fmean, median
-from typing import Any
+from typing import Any, get_args
 
-from tuner.config import KernelConfig
+from tuner.config import PROMOTIONS, Eviction, KernelConfig, Raster
 from tuner.device.replay import Recording
 from tuner.legality import faults
 from tuner.lookup import Answer, Book, Race, answers_on_terms, find
@@ -184,35 +184,40 @@ def _naive(asked: Recorded, known: Sequence[Recorded], lent: Lent) -> Iterator[C
 
 def unlikeness(a: KernelConfig, b: KernelConfig) -> float:
     """How differently two configs may be expected to do: tiles count most, then rings, knobs."""
-    v, w, k, n = a.variant, b.variant, a.knobs, b.knobs
-    tile = (
-        _doublings(v.block_m, w.block_m)
-        + _doublings(v.block_n, w.block_n)
-        + abs(v.consumers - w.consumers) / 2
-        + _doublings(k.split_k, n.split_k) / 2
-        + (v.transposed_store != w.transposed_store) / 2
-        + (v.schedule != w.schedule)
-        + (v.split != w.split) / 2
-        + 2 * (v.reduction != w.reduction)
-    )
-    ring = (
-        _doublings(v.stages, w.stages)
-        + _doublings(v.slabs_per_stage, w.slabs_per_stage)
-        + _doublings(v.cluster_m, w.cluster_m)
-        + _doublings(v.cluster_n, w.cluster_n)
-        + abs(v.consumer_registers - w.consumer_registers) / 64
-    )
-    knob = (
-        abs(k.num_sms - n.num_sms) / 6
-        + _doublings(k.group, n.group) / 2
-        + (k.raster != n.raster)
-        + (k.promotion != n.promotion)
-        + (k.evict_a != n.evict_a)
-        + (k.evict_b != n.evict_b)
-        + (k.dependent_launch != n.dependent_launch)
-    )
-    return TILE * tile + RING * ring + KNOB * knob
+    return sum(abs(x - y) for x, y in zip(coordinates(a), coordinates(b), strict=True))
 
 
-def _doublings(a: int, b: int) -> float:
-    return abs(log2(a / b))
+def coordinates(c: KernelConfig) -> list[float]:
+    """What `unlikeness` compares, to be subtracted and summed."""
+    v, k = c.variant, c.knobs
+    tile = [
+        log2(v.block_m),
+        log2(v.block_n),
+        v.consumers / 2,
+        log2(k.split_k) / 2,
+        v.transposed_store / 2,
+        v.schedule == "pingpong",
+        (v.split == "n") / 2,
+        2 * (v.reduction != "none"),
+    ]
+    ring = [
+        log2(v.stages),
+        log2(v.slabs_per_stage),
+        log2(v.cluster_m),
+        log2(v.cluster_n),
+        v.consumer_registers / 64,
+    ]
+    # One that is chosen by name is two halves apart from any other.
+    named: list[tuple[object, tuple[object, ...]]] = [
+        (k.raster, get_args(Raster)),
+        (k.promotion, PROMOTIONS),
+        (k.evict_a, get_args(Eviction)),
+        (k.evict_b, get_args(Eviction)),
+    ]
+    knob = [
+        k.num_sms / 6,
+        log2(k.group) / 2,
+        k.dependent_launch,
+        *((chosen == one) / 2 for chosen, every in named for one in every),
+    ]
+    return [*(TILE * x for x in tile), *(RING * x for x in ring), *(KNOB * x for x in knob)]

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.evidence_files import NO_FILES
 from benchmarks.evidence_tables import COOL_TITLE, OLDER_KERNEL, cool, hot, not_measured
-from benchmarks.render import BEGIN, END, PAGE, PAGE_BEGIN, PAGE_END, TABLES, main
+from benchmarks.render import BEGIN, END, PAGE, PAGE_BEGIN, PAGE_END, SEARCH, TABLES, main
 from tuner.compiler.source import kernel_hash
 
 EVIDENCE, COOL = hot("article"), cool("article")
@@ -63,6 +63,7 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / "README.md").write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     (tmp_path / PAGE).parent.mkdir()
     (tmp_path / MIXED).write_text(f"mixed\n{BEGIN}\n{END}\nend\n")
+    (tmp_path / SEARCH).write_text(f"search\n{BEGIN}\n{END}\nend\n")
     (tmp_path / PAGE).write_text(f"above\n{PAGE_BEGIN}\n{PAGE_END}\nbelow\n")
     return tmp_path
 

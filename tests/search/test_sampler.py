@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import optuna
 import pytest
@@ -9,11 +10,13 @@ import pytest
 from tests.device.fake import TOOLCHAIN, true_us
 from tuner.config import KernelConfig
 from tuner.lookup.cost_model import estimate_us
+from tuner.search.outlook import PER_SHAPE, hot_times, nearest_lessons
 from tuner.search.sampler import Searcher
 from tuner.search.seeds import nearest, ranked, seeds, winners
-from tuner.search.space import article_config, menu, sample
+from tuner.search.space import menu, sample
 from tuner.shape import GemmShape, Problem
 from tuner.trial import (
+    PROTOCOL_HEAT,
     PROTOCOL_HOT,
     PROTOCOL_SCREEN,
     Contender,
@@ -115,7 +118,8 @@ def test_an_unstable_timing_rules_out_a_launch_and_not_its_variant() -> None:
     searcher.tell(row(config, None, TrialState.UNSTABLE))
     other = min(c for c in MENU if c.variant != config.variant)
     searcher.tell(row(other, 100.0))
-    searcher.tell(row(min(c for c in MENU if c.variant == config.variant), 1.0))
+    relaunched = replace(config, knobs=replace(config.knobs, group=1))
+    searcher.tell(row(relaunched, 1.0))
     assert searcher.fastest(1)[0].variant == config.variant
 
 
@@ -195,22 +199,49 @@ def test_a_menu_that_grew_since_the_rows_were_stored_is_no_obstacle() -> None:
     assert searcher.fastest(1)[0] in MENU[:5]
 
 
-def test_the_first_proposals_are_the_published_config_and_what_won_nearby() -> None:
-    won = MENU[len(MENU) // 2]
-    first = Searcher(PROBLEM, MENU, neighbours=[won]).ask(2)
-    assert first == [article_config(PROBLEM), won]
+def test_the_first_proposals_are_what_won_under_an_older_kernel() -> None:
+    won = [MENU[len(MENU) // 2], MENU[3]]
+    assert Searcher(PROBLEM, MENU, won=won).ask(2) == won
 
 
-def test_a_neighbours_winner_that_is_not_on_the_menu_is_passed_over() -> None:
+def test_a_winner_that_is_not_on_the_menu_is_passed_over() -> None:
     skinny = menu(SKINNY)
     strangers = [c for c in MENU if c.variant not in {s.variant for s in skinny}]
-    assert set(seeds(SKINNY, skinny, strangers)) <= set(skinny)
+    assert seeds(skinny, [*strangers, skinny[7]]) == [skinny[7]]
 
 
-def test_seeds_differ_in_their_tiles() -> None:
-    chosen = seeds(PROBLEM, MENU)
-    assert len(chosen) == len(set(chosen)) == 16
-    assert len({(c.variant.block_m, c.variant.block_n, c.variant.schedule) for c in chosen}) >= 14
+def test_what_nothing_was_told_of_is_proposed_by_the_model_and_in_various_tiles() -> None:
+    asked = Searcher(PROBLEM, MENU).ask(16)
+    assert asked[0] in ranked(PROBLEM, MENU)[:3]
+    assert len({(c.variant.block_m, c.variant.block_n, c.variant.schedule) for c in asked}) >= 3
+
+
+def test_without_a_model_a_search_still_finds_what_is_fast() -> None:
+    searcher = Searcher(PROBLEM, MENU, estimate=lambda _problem, _config: 1.0)
+    found = fastest(explore(searcher, PROBLEM, (16, 16, 16)))
+    assert found <= 1.1 * fastest(measured(MENU))
+
+
+def test_times_of_other_protocols_are_brought_to_the_level_of_the_race() -> None:
+    a, b, c = MENU[:3]
+    rows = [
+        row(a, 10.0, protocol=PROTOCOL_HOT),
+        row(b, 12.0, protocol=PROTOCOL_HEAT),
+        row(a, 20.0, protocol=PROTOCOL_HEAT),
+        row(a, 5.0),
+        row(c, 7.0),
+    ]
+    assert hot_times(rows) == {a: 10.0, b: 6.0, c: 14.0}
+
+
+def test_lessons_are_the_fastest_configs_of_the_nearest_shapes_less_the_shapes_offset() -> None:
+    # Twice as slow throughout as the model says: that is the shape's own, and teaches nothing.
+    rows = [row(c, 2 * estimate_us(NEAR, c), problem=NEAR) for c in menu(NEAR)]
+    rows += [row(c, None, TrialState.CRASHED, problem=NEAR) for c in menu(NEAR)[:3]]
+    lessons = nearest_lessons(PROBLEM, rows)
+    assert len(lessons) == PER_SHAPE
+    assert max(abs(deviation) for _, _, deviation in lessons) < 1e-9
+    assert {c for _, c, _ in lessons} == set(ranked(NEAR, menu(NEAR))[:PER_SHAPE])
 
 
 def test_winners_come_from_this_shape_and_then_from_the_nearest() -> None:

@@ -7,7 +7,7 @@ from tests.device.fake import FakeCompiler, FakeDevice
 from tests.study.doubles import MemoryRows
 from tuner.config import KernelVariant
 from tuner.device.protocol import Device
-from tuner.search.seeds import seeds
+from tuner.search.sampler import Searcher
 from tuner.search.space import menu
 from tuner.shape import GemmShape, Problem
 from tuner.study import Budget, Tools, tune
@@ -19,7 +19,7 @@ OTHER = Problem(GemmShape(64, 2048, 4096), 132)
 THIRD = Problem(GemmShape(32, 2112, 7168), 132)
 SQUARE = Problem(GemmShape(1024, 1024, 1024), 132)
 SMALL = Budget(trials=24, batch=8, finalists=4, rounds_hot=5, rounds_cool=3)
-FIRST = seeds(PROBLEM, menu(PROBLEM))[0].variant
+FIRST = Searcher(PROBLEM, menu(PROBLEM)).ask(1)[0].variant
 
 
 def tools(

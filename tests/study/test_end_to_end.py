@@ -14,7 +14,7 @@ from tests.forks import forks
 from tests.study.slow_run import BUDGET, SHAPES, run_slowly
 from tuner.device.process import DeviceProcess
 from tuner.device.replay import RecordedCompiler, ReplayDevice
-from tuner.search.seeds import seeds
+from tuner.search.sampler import Searcher
 from tuner.search.space import menu
 from tuner.shape import Problem
 from tuner.store.engine import open_store
@@ -42,7 +42,8 @@ def rows_of(
 def test_a_run_with_a_crashing_variant_leaves_answers_and_the_failure_in_the_database(
     repository: Repository,
 ) -> None:
-    crashing = seeds(SHAPES[0], menu(SHAPES[0]))[0].variant
+    (first,) = Searcher(SHAPES[0], menu(SHAPES[0])).ask(1)
+    crashing = first.variant
     factory = FakeFactory(Faults(segfault=frozenset({crashing})))
     with DeviceProcess(factory) as device:
         tools = Tools(device, FakeCompiler(), repository, "run-1", worker="host:1")

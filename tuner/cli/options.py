@@ -84,6 +84,15 @@ SecondsOption = Annotated[
         help="End the search of a shape after this long. Default: no limit.",
     ),
 ]
+PatienceOption = Annotated[
+    int | None,
+    typer.Option(
+        "--patience",
+        min=1,
+        help="End the search of a shape after so many configs none of which was faster. "
+        "Default: use up the trials.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
 

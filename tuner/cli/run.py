@@ -28,6 +28,7 @@ from tuner.cli.options import (
     MoreShapes,
     Output,
     OutputOption,
+    PatienceOption,
     SecondsOption,
     ShapesOption,
     TrialsOption,
@@ -55,6 +56,7 @@ def run(
     db: DatabaseOption = None,
     trials: TrialsOption = None,
     seconds_per_shape: SecondsOption = None,
+    patience: PatienceOption = None,
     d: OutputOption = Output.ROW,
     jobs: JobsOption = None,
     realtime: Annotated[
@@ -96,7 +98,7 @@ def run(
     from tuner.store.spooling import SpoolingRepository
     from tuner.study import Budget
 
-    budget = Budget(seconds_per_shape=seconds_per_shape)
+    budget = Budget(seconds_per_shape=seconds_per_shape, patience=patience)
     chosen = settings(db)
     progress = console.stderr()
     say = partial(progress.print, markup=False, soft_wrap=True)

@@ -7,6 +7,7 @@ random search: runs differ where the recording does not decide), of kernel 4e5ed
 ranks: a search corrects it as measurements arrive, a look-up with what was measured nearby.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -48,6 +49,8 @@ class CostModel:
 
 
 H200 = CostModel()
+Estimate = Callable[[Problem, KernelConfig], float]
+"""Modelled time of one launch in µs, by whatever model."""
 
 
 def estimate_us(problem: Problem, config: KernelConfig, model: CostModel = H200) -> float:

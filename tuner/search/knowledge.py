@@ -4,13 +4,12 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from tuner.config import KernelConfig
+from tuner.lookup.cost_model import Estimate, estimate_us
+from tuner.search.outlook import LESSON_SHAPES
 from tuner.search.sampler import Searcher
 from tuner.search.seeds import nearest, winners
 from tuner.shape import Problem
 from tuner.trial import Measurement, ShapeOutcome, Source, Toolchain
-
-NEIGHBOURS = 6
-"""Tuned shapes that a search learns from: the nearest. A guess."""
 
 
 class Stored(Protocol):
@@ -32,12 +31,14 @@ def informed_searcher(
     source: Source,
     setbacks: Sequence[Measurement] = (),
     exactly: bool = False,
+    estimate: Estimate = estimate_us,
 ) -> tuple[Searcher, list[Measurement]]:
     """A searcher told of all that is stored, and the attempts at `problem` that it counts as done.
 
     Rows of another kernel measure nothing any more, but what won under it is tried early.
     setbacks: failures on other shapes, which rule out their variants here.
     exactly: propose only `candidates`, as a recording demands.
+    estimate: the analytic model that the search starts from.
     """
 
     def attempts(of: Problem) -> list[Measurement]:
@@ -46,14 +47,16 @@ def informed_searcher(
     own = attempts(problem)
     known = [row for row in own if row.toolchain == toolchain and row.race is None]
     tuned = (outcome.problem for outcome in stored.shapes(device_key))
-    near = nearest(problem, tuned)[:NEIGHBOURS]
+    near = nearest(problem, tuned)[:LESSON_SHAPES]
     others = [row for neighbour in near for row in attempts(neighbour)]
+    outdated = [row for row in [*own, *others] if row.toolchain != toolchain]
     searcher = Searcher(
         problem,
         candidates,
         known=known,
         lessons=[*setbacks, *(row for row in others if row.toolchain == toolchain)],
-        neighbours=winners(problem, [*own, *others]),
+        won=winners(problem, outdated),
         exactly=exactly,
+        estimate=estimate,
     )
     return searcher, known

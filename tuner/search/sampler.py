@@ -6,6 +6,7 @@ The study lives in memory and is rebuilt from stored rows, so nothing of Optuna 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import optuna
 from optuna.distributions import (
     BaseDistribution,
@@ -17,7 +18,9 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from tuner.config import CHOICES, SWITCHES, KernelConfig, KernelVariant
+from tuner.lookup.cost_model import Estimate, estimate_us
 from tuner.search.launches import knob_neighbours
+from tuner.search.open_pool import OpenPool
 from tuner.search.outlook import Outlook, nearest_lessons
 from tuner.search.seeds import seeds
 from tuner.shape import MAX_EXTENT, Problem
@@ -52,33 +55,48 @@ def distributions(config: KernelConfig) -> dict[str, BaseDistribution]:
 
 
 class MenuSampler(optuna.samplers.BaseSampler):
-    """Proposes the config of `pool` with the largest expected improvement, never one twice.
+    """Proposes the config of the pool with the largest expected improvement, never one twice.
 
-    pool: what may be proposed now; first: proposed before any other of the pool, in order.
+    first: proposed before any other of the pool, in order.
     lessons: rows of other problems; rows of this one come from the study.
     """
 
     def __init__(
-        self, problem: Problem, first: Sequence[KernelConfig], lessons: Sequence[Measurement]
+        self,
+        problem: Problem,
+        first: Sequence[KernelConfig],
+        lessons: Sequence[Measurement],
+        estimate: Estimate = estimate_us,
     ) -> None:
-        self.pool: Sequence[KernelConfig] = ()
         self.first = list(first)
-        self._problem = problem
+        self._problem, self._estimate = problem, estimate
         self._banned = {
             m.contender.config.variant
             for m in lessons
             if m.state in VARIANT_FAILURES and m.contender.config
         }
-        self._lessons = nearest_lessons(problem, lessons)
+        self._lessons = nearest_lessons(problem, lessons, estimate)
+        self._entries: Sequence[KernelConfig] = ()
+        self._pool = OpenPool(())
         self._outlook: Outlook | None = None
         self._configs: dict[int, KernelConfig] = {}
+        self._seen: dict[int, OptunaState] = {}
+        self._told: set[int] = set()
+
+    def propose_from(self, pool: Sequence[KernelConfig]) -> None:
+        """Propose these from now on, as far as no trial was about them."""
+        if pool is self._entries:
+            return
+        self._entries = pool
+        self._pool = OpenPool([*self.first, *pool], self._banned)
+        self._outlook, self._seen = None, {}
 
     def infer_relative_search_space(
         self,
         study: optuna.Study,  # noqa: ARG002
         trial: FrozenTrial,  # noqa: ARG002
     ) -> dict[str, BaseDistribution]:
-        return distributions(self.pool[0])
+        return distributions(self._pool.configs[0])
 
     def sample_relative(
         self,
@@ -98,13 +116,10 @@ class MenuSampler(optuna.samplers.BaseSampler):
     ) -> Any:
         raise NotImplementedError("a config is proposed whole; its fields are not independent")
 
-    def open(self, trials: Sequence[FrozenTrial]) -> list[KernelConfig]:
-        """What of `first` and the pool may still be proposed, in that order."""
-        taken = {self.config(t) for t in trials}
-        failed = (t for t in trials if t.user_attrs.get(FAILURE) in VARIANT_FAILURES)
-        banned = self._banned | {self.config(t).variant for t in failed}
-        entries = dict.fromkeys([*self.first, *self.pool]) if self.first else self.pool
-        return [c for c in entries if c not in taken and c.variant not in banned]
+    def is_exhausted(self, trials: Sequence[FrozenTrial]) -> bool:
+        """Whether nothing of the pool may be proposed any more."""
+        self._look_at(trials)
+        return len(self._pool) == 0
 
     def config(self, trial: FrozenTrial) -> KernelConfig:
         """The config that `trial` is about; a trial never changes it."""
@@ -128,24 +143,48 @@ class MenuSampler(optuna.samplers.BaseSampler):
                 running.append(self.config(trial))
         return done, failed, running
 
+    def _look_at(self, trials: Sequence[FrozenTrial]) -> None:
+        """Close the pool to what was tried, and to variants that failed."""
+        for trial in trials:
+            if self._seen.get(trial.number) is trial.state:
+                continue
+            self._seen[trial.number] = trial.state
+            self._pool.take(self.config(trial))
+            if trial.user_attrs.get(FAILURE) in VARIANT_FAILURES:
+                self._pool.ban(self.config(trial).variant)
+
     def _propose(self, trials: Sequence[FrozenTrial]) -> KernelConfig:
-        candidates = self.open(trials)
+        self._look_at(trials)
         while self.first:
-            if (head := self.first.pop(0)) in candidates:
+            if (head := self.first.pop(0)) in self._pool:
                 return head
-        done, failed, running = self.sort_out(trials)
-        if self._outlook is None or not self._outlook.still_holds(self.pool, done, failed):
-            self._outlook = Outlook(self._problem, self.pool, self._lessons, done, failed, running)
-        promise = self._outlook.promise(running)
-        return max(candidates, key=promise.__getitem__)
+        running = [self.config(trial) for trial in trials if not trial.state.is_finished()]
+        promise = np.where(self._pool.left, self._up_to_date(trials).promise(running), -1.0)
+        return self._pool.configs[int(np.argmax(promise))]
+
+    def _up_to_date(self, trials: Sequence[FrozenTrial]) -> Outlook:
+        """The outlook, told of every trial that has ended."""
+        tried = [self.config(trial) for trial in trials]
+        if self._outlook is None or not self._outlook.knows(tried):
+            pool = self._pool.configs
+            self._outlook = Outlook(self._problem, pool, tried, self._lessons, self._estimate)
+            self._told = set()
+        for trial in trials:
+            if trial.state.is_finished() and trial.number not in self._told:
+                self._told.add(trial.number)
+                worked = trial.state is OptunaState.COMPLETE
+                self._outlook.tell(self.config(trial), trial.value if worked else None)
+        return self._outlook
 
 
 class Searcher:
     """One problem's search: ask for configs to measure, tell how they did.
 
     candidates: the legal menu. known: stored rows of this problem, which count as told.
-    lessons: rows of other problems of this device and kernel; neighbours: configs to begin with.
+    lessons: rows of other problems of this device and kernel. won: configs that may have won, to
+    begin with.
     exactly: propose nothing but `candidates`, knobs included, as a recording demands.
+    estimate: the analytic model.
     The same rows in the same order lead to the same proposals.
     """
 
@@ -156,17 +195,15 @@ class Searcher:
         *,
         known: Iterable[Measurement] = (),
         lessons: Sequence[Measurement] = (),
-        neighbours: Sequence[KernelConfig] = (),
+        won: Sequence[KernelConfig] = (),
         exactly: bool = False,
+        estimate: Estimate = estimate_us,
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._problem = problem
         self._candidates = list(candidates)
         self._exactly = exactly
-        first = seeds(problem, candidates, neighbours) if candidates else []
-        if exactly:
-            first = [c for c in first if c in frozenset(candidates)]
-        self._sampler = MenuSampler(problem, first, lessons)
+        self._sampler = MenuSampler(problem, seeds(candidates, won), lessons, estimate)
         self._study = optuna.create_study(sampler=self._sampler)
         self._asked: dict[KernelConfig, optuna.Trial] = {}
         for measurement in known:
@@ -174,7 +211,7 @@ class Searcher:
 
     def ask(self, count: int) -> list[KernelConfig]:
         """Up to `count` candidates not proposed before; empty when the menu is used up."""
-        self._sampler.pool = self._candidates
+        self._sampler.propose_from(self._candidates)
         return self._ask(count)
 
     def ask_knobs(self, count: int, bases: Sequence[KernelConfig]) -> list[KernelConfig]:
@@ -185,11 +222,12 @@ class Searcher:
         """
         kept = {c.variant for c in bases}
         if self._exactly:
-            self._sampler.pool = [c for c in self._candidates if c.variant in kept]
+            pool = [c for c in self._candidates if c.variant in kept]
         else:
             best = [c for c in self.fastest(len(self._candidates)) if c.variant in kept]
-            self._sampler.pool = [n for c in best for n in knob_neighbours(c, self._problem)]
+            pool = [n for c in best for n in knob_neighbours(c, self._problem)]
         self._sampler.first = []
+        self._sampler.propose_from(pool)
         return self._ask(count)
 
     def relaunched(self, bases: Sequence[KernelConfig]) -> list[KernelConfig]:
@@ -225,7 +263,7 @@ class Searcher:
     def _ask(self, count: int) -> list[KernelConfig]:
         configs = []
         for _ in range(count):
-            if not self._sampler.open(self._study.get_trials(deepcopy=False)):
+            if self._sampler.is_exhausted(self._study.get_trials(deepcopy=False)):
                 break
             trial = self._study.ask(distributions(self._candidates[0]))
             config = KernelConfig.from_dict(trial.params)

@@ -1,50 +1,33 @@
-"""Where a search should begin: by the analytic model, and by what won on neighbouring shapes."""
+"""Where a search should begin, and which shapes and configs have something to tell."""
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from tuner.config import KernelConfig, Reduction, Schedule
-from tuner.lookup.cost_model import estimate_us
+from tuner.config import KernelConfig
+from tuner.lookup.cost_model import Estimate, estimate_us
 from tuner.lookup.distance import distance
-from tuner.search.space import article_config
 from tuner.shape import Problem
 from tuner.trial import PROTOCOL_HOT, Measurement, TrialState
 
-Tile = tuple[int, int, Schedule, Reduction]
 WINNERS_PER_SHAPE = 2
+MOST_SEEDS = 8
 
 
-def ranked(problem: Problem, configs: Iterable[KernelConfig]) -> list[KernelConfig]:
-    """`configs` by modelled time, fastest first; equals keep a fixed order."""
-    return sorted(configs, key=lambda c: (estimate_us(problem, c), c))
-
-
-def seeds(
-    problem: Problem,
-    candidates: Sequence[KernelConfig],
-    neighbours: Sequence[KernelConfig] = (),
-    count: int = 16,
+def ranked(
+    problem: Problem, configs: Iterable[KernelConfig], estimate: Estimate = estimate_us
 ) -> list[KernelConfig]:
-    """Up to `count` configs to measure first, all of them different.
+    """`configs` by modelled time, fastest first; equals keep a fixed order."""
+    return sorted(configs, key=lambda c: (estimate(problem, c), c))
 
-    The published configuration, what won on neighbouring shapes (as far as it is a candidate
-    here), then the best modelled candidate of each tile.
-    neighbours: best first; only their variants count, launched with this problem's defaults.
+
+def seeds(candidates: Sequence[KernelConfig], won: Sequence[KernelConfig]) -> list[KernelConfig]:
+    """Up to `MOST_SEEDS` candidates to measure first: what won before, as far as it is one here.
+
+    won: best first; only their variants count, launched as the candidates are.
     """
-    ordered = ranked(problem, candidates)
-    by_variant = {c.variant: c for c in reversed(ordered)}
-    best_of_tile: dict[Tile, KernelConfig] = {}
-    for config in ordered:
-        best_of_tile.setdefault(_tile(config), config)
-    article = article_config(problem)
-    first = [article] if article.variant in by_variant else []
-    known = (by_variant[c.variant] for c in neighbours if c.variant in by_variant)
-    return list(dict.fromkeys([*first, *islice(known, count // 2), *best_of_tile.values()]))[:count]
-
-
-def _tile(config: KernelConfig) -> Tile:
-    v = config.variant
-    return v.block_m, v.block_n, v.schedule, v.reduction
+    by_variant = {c.variant: c for c in reversed(candidates)}
+    known = (by_variant[c.variant] for c in won if c.variant in by_variant)
+    return list(islice(dict.fromkeys(known), MOST_SEEDS))
 
 
 def nearest(problem: Problem, others: Iterable[Problem]) -> list[Problem]:

@@ -9,6 +9,7 @@ fitted on nothing; the recordings in `tuner/recordings` hold what a fit needs.
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from math import erf, log2, pi
 from typing import get_args
@@ -21,11 +22,15 @@ from tuner.shape import Problem
 
 Vector = NDArray[np.float64]
 
-TILE_DEVIATION, RING_DEVIATION, KNOB_DEVIATION = 0.15, 0.08, 0.015
-"""Standard deviations, in ln(time), that tiles, rings and knobs add to the analytic model.
-Guesses: a tile matters most, a knob least."""
-NOISE = 0.01
-"""Standard deviation of one screening, in ln(time). A guess."""
+TILE_DEVIATION, RING_DEVIATION, KNOB_DEVIATION = 0.031, 0.062, 0.015
+"""Standard deviations, in ln(time), that tiles, rings and knobs add to the analytic model, alike on
+shapes that are alike."""
+OWN_DEVIATION = 0.035
+"""The same for what a tile adds on one shape alone."""
+OFFSET_DEVIATION = 0.3
+"""The same for what all configs of a shape share."""
+NOISE = 0.018
+"""Standard deviation, in ln(time), of a screening from what a race would say."""
 
 
 # In each list, a difference of 1 lowers the expected likeness by a factor of e.
@@ -34,42 +39,42 @@ NOISE = 0.01
 def _tile_features(c: KernelConfig) -> list[float]:
     v = c.variant
     return [
-        log2(v.block_m),
-        log2(v.block_n) / 0.7,
-        0.5 * v.transposed_store,
-        0.7 * (v.schedule == "pingpong"),
-        0.5 * (v.split == "n"),
-        0.5 * v.consumers,
-        log2(c.knobs.split_k) / 2,
-        float(c.knobs.split_tail),
+        0.3 * log2(v.block_m),
+        0.4 * log2(v.block_n),
+        0.05 * v.transposed_store,
+        0.1 * (v.schedule == "pingpong"),
+        0.05 * (v.split == "n"),
+        0.1 * v.consumers,
+        0.45 * log2(c.knobs.split_k),
+        0.3 * c.knobs.split_tail,
     ]
 
 
 def _ring_features(c: KernelConfig) -> list[float]:
     v = c.variant
     return [
-        log2(v.stages) / 0.7,
-        log2(v.slabs_per_stage),
-        log2(v.cluster_m),
-        log2(v.cluster_n),
-        v.consumer_registers / 16,
+        0.45 * log2(v.stages),
+        0.1 * log2(v.slabs_per_stage),
+        0.6 * log2(v.cluster_m),
+        0.6 * log2(v.cluster_n),
+        v.consumer_registers / 400,
     ]
 
 
 def _knob_features(c: KernelConfig) -> list[float]:
     k = c.knobs
     return [
-        k.num_sms / 6,
-        log2(k.group) / 2,
-        *(float(k.raster == r) for r in get_args(Raster)),
-        *(float(k.promotion == p) for p in PROMOTIONS),
+        k.num_sms / 200,
+        0.2 * log2(k.group),
+        *(0.45 * (k.raster == r) for r in get_args(Raster)),
+        *(0.25 * (k.promotion == p) for p in PROMOTIONS),
         *(float(side == e) for side in (k.evict_a, k.evict_b) for e in get_args(Eviction)),
     ]
 
 
 def _shape_features(problem: Problem) -> list[float]:
     s = problem.shape
-    return [log2(s.m) / 2, log2(s.n) / 2, log2(s.k) / 2, 4.0 * (problem.d == "col")]
+    return [0.15 * log2(s.m), 0.15 * log2(s.n), 0.4 * log2(s.k), 4.0 * (problem.d == "col")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,37 +110,53 @@ class Points:
         ring = tile * np.exp(-_distance(self.ring, other.ring))
         knob = ring * np.exp(-_distance(self.knob, other.knob))
         levels = TILE_DEVIATION**2 * tile + RING_DEVIATION**2 * ring + KNOB_DEVIATION**2 * knob
-        return np.asarray(levels * np.exp(-_distance(self.shape, other.shape)))
+        away = _distance(self.shape, other.shape)
+        return np.asarray(levels * np.exp(-away) + OWN_DEVIATION**2 * tile * (away < SAME))
 
 
-PRIOR_VARIANCE = TILE_DEVIATION**2 + RING_DEVIATION**2 + KNOB_DEVIATION**2
+SAME = 1e-6
+"""Shapes that are no farther apart are one."""
+PRIOR_VARIANCE = TILE_DEVIATION**2 + RING_DEVIATION**2 + KNOB_DEVIATION**2 + OWN_DEVIATION**2
 
 
 class Belief:
-    """Mean and variance of the deviation at `asked`, given deviations seen at `seen`."""
+    """Mean and variance of the deviation at the points `asked`, which are all of one problem.
 
-    def __init__(self, seen: Points, deviations: Vector, asked: Points) -> None:
+    seen: points of other problems, and `deviations` from the model there, of which each problem's
+    own offset has been taken. The offset of the asked problem is learnt with the deviations.
+    """
+
+    def __init__(self, asked: Points, seen: Points, deviations: Vector) -> None:
         self._asked = asked
-        count = len(deviations)
-        self.mean: Vector = np.zeros(len(asked.tile))
-        self.variance: Vector = np.full(len(asked.tile), PRIOR_VARIANCE)
-        self._whitened: Vector = np.zeros((0, len(asked.tile)))
-        if not count:
-            return
-        covariance = seen.covariance(seen) + NOISE**2 * np.eye(count)
-        cross = seen.covariance(asked)
-        self._whitened = np.linalg.solve(np.linalg.cholesky(covariance), cross)
-        self.mean = cross.T @ np.linalg.solve(covariance, deviations)
-        explained = np.sum(self._whitened**2, axis=0)
-        self.variance = np.maximum(PRIOR_VARIANCE - explained, 1e-9)
+        count = len(asked.tile)
+        self.mean: Vector = np.zeros(count)
+        self.variance: Vector = np.full(count, PRIOR_VARIANCE + OFFSET_DEVIATION**2)
+        self._explained: list[Vector] = []
+        if len(deviations):
+            covariance = seen.covariance(seen) + NOISE**2 * np.eye(len(deviations))
+            factor = np.linalg.cholesky(covariance)
+            whitened = np.linalg.solve(factor, seen.covariance(asked))
+            self.mean = whitened.T @ np.linalg.solve(factor, deviations)
+            self.variance = np.maximum(self.variance - np.sum(whitened**2, axis=0), 1e-9)
+            self._explained = list(whitened)
 
-    def expect(self, index: int) -> None:
-        """Take the prediction at `index` as if it had been measured: it is on its way."""
-        column = self._asked.covariance(self._asked[np.array([index])])[:, 0]
-        column -= self._whitened.T @ self._whitened[:, index]
-        scale = np.sqrt(self.variance[index] + NOISE**2)
-        row = column / scale
-        self._whitened = np.vstack([self._whitened, row])
+    def copy(self) -> "Belief":
+        """One that may go on learning without the other."""
+        other = copy(self)
+        other._explained = list(self._explained)
+        return other
+
+    def learn(self, index: int, deviation: float | None = None) -> None:
+        """What was measured at `index`; None: take the expected as measured, it is on its way."""
+        column = self._asked.covariance(self._asked[np.array([index])])[:, 0] + OFFSET_DEVIATION**2
+        if self._explained:
+            explained = np.array(self._explained)
+            column -= explained.T @ explained[:, index]
+        row = column / np.sqrt(self.variance[index] + NOISE**2)
+        if deviation is not None:
+            surprise = deviation - self.mean[index]
+            self.mean = self.mean + row * (surprise / np.sqrt(self.variance[index] + NOISE**2))
+        self._explained.append(row)
         self.variance = np.maximum(self.variance - row**2, 1e-9)
 
 

@@ -24,6 +24,7 @@ from tuner.shape import Problem
 from tuner.study.ahead import compiled_ahead
 from tuner.study.ports import Tools
 from tuner.study.progress import Budget, OnEvent, RaceStarted, TrialDone
+from tuner.study.stopping import Plateau
 from tuner.study.twins import Untwinned, is_twin, most_twins, no_twins_of, twin_of, without_twins
 from tuner.trial import (
     PROTOCOL_COOL,
@@ -40,12 +41,6 @@ from tuner.trial import (
     TrialState,
 )
 
-SEARCH_SHARE = 0.7
-"""Of `Budget.seconds_per_shape`, what the search may take; the rest is for twins and races."""
-KNOB_SHARE = 1 / 3
-"""Of `Budget.trials`, what relaunches of the best variants get: they compile nothing."""
-KNOB_BASES = 6
-"""Variants that are relaunched: the best of the screening and the best of the heat."""
 NO_CANDIDATE = "no candidate was right and measurable."
 CUBLAS = Entrant(Contender("cublas"))
 BEST_ALGORITHM = Entrant(Contender("cublaslt"))
@@ -78,6 +73,7 @@ class Study:
         self._rows: list[Measurement] = []
         self._compiled: set[KernelVariant] = set()
         self._attempts: Attempts | None = None
+        self._plateau = Plateau(budget.patience)
         # The dependent launches of a recording are candidates like any other.
         self._most_twins = 0 if tools.menu is not None else most_twins(budget)
 
@@ -155,6 +151,7 @@ class Study:
             origin.source,
             self._setbacks if exactly else without_twins(self._setbacks),
             exactly,
+            self._tools.estimate,
         )
         self._rows += plain.tried(self._problem, origin.toolchain)
         return searcher
@@ -168,9 +165,11 @@ class Study:
         trials, finalists = self._budget.trials, self._budget.finalists
         set_aside = max(self._most_twins - sum(map(is_twin, self._rows)), 0)
         planned = trials - set_aside
-        self._measure(searcher, attempts, searcher.ask, planned - int(planned * KNOB_SHARE))
+        relaunches, most_bases = int(planned * self._budget.knob_share), self._budget.knob_bases
+        self._measure(searcher, attempts, searcher.ask, planned - relaunches)
         hot = self._heat(attempts, searcher.fastest(HEAT[0][0]), HEAT)
-        bases = choose_finalists(searcher.fastest(KNOB_BASES), hot, per_tile=2)[:KNOB_BASES]
+        bases = choose_finalists(searcher.fastest(most_bases), hot, per_tile=2)[:most_bases]
+        self._plateau.begin_anew()
         self._measure(searcher, attempts, lambda n: searcher.ask_knobs(n, bases), planned)
         # A recording may hold too few launches of those variants to use up the trials.
         self._measure(searcher, attempts, searcher.ask, planned)
@@ -203,7 +202,7 @@ class Study:
             ask,
             self._tools.compiler.submit,
             self._budget.batch,
-            wanted=lambda: self._wanted(planned),
+            wanted=lambda: 0 if self._plateau.is_reached else self._wanted(planned),
         )
         for config, compiled in ready:
             searcher.tell(self._keep(self._attempt(attempts, config, compiled)))
@@ -224,14 +223,18 @@ class Study:
             ranking = [*ranked, *ranking[most:]]
         return ranking
 
-    def _wanted(self, planned: int, share: float = SEARCH_SHARE) -> int:
+    def _wanted(self, planned: int, share: float | None = None) -> int:
         """How many more configs to look at, up to `planned`: compile failures count half.
 
-        share: of the time that the shape may take; after it none.
+        share: of the time that the shape may take, by default the search's; after it none.
         """
         seconds = self._budget.seconds_per_shape
         elapsed = time.monotonic() - self._started
-        if seconds is not None and self._rows and elapsed > share * seconds:
+        if (
+            seconds is not None
+            and self._rows
+            and elapsed > (share or self._budget.search_share) * seconds
+        ):
             return 0
         return planned - self._spent()
 
@@ -289,6 +292,7 @@ class Study:
         row = self._origin.row(sampled, PROTOCOL_SCREEN)
         self._tools.repository.add([row])
         self._rows.append(row)
+        self._plateau.observe(row.median_us)
         if row.state in VARIANT_FAILURES:
             self._setbacks.append(row)
         best = min(

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from tuner.config import KernelVariant
 from tuner.device.protocol import Device, Menu
+from tuner.lookup.cost_model import Estimate, estimate_us
 from tuner.search.knowledge import Stored
 from tuner.shape import Problem
 from tuner.trial import CompileFailure, Cubin, Measurement, ShapeOutcome, Source, Toolchain
@@ -70,6 +71,7 @@ class Tools:
     """What tuning needs. `menu`: where a device can only answer for some configs, as replay.
 
     leases: None where no other driver tunes the same list.
+    estimate: the analytic model that a search starts from.
     """
 
     device: Device
@@ -80,3 +82,4 @@ class Tools:
     worker: str = ""
     menu: Menu | None = None
     leases: Leases | None = None
+    estimate: Estimate = estimate_us

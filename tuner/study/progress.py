@@ -15,6 +15,11 @@ class Budget:
     seconds_per_shape: None for no limit; the races at the end may overrun it.
     finalists: configs raced, in `rounds_hot` and `rounds_cool` rounds.
     batch: configs proposed and compiled ahead of the device.
+    patience: trials without a faster config that end the search of variants, and then that of
+        their launches; None to use up the trials.
+    search_share: of `seconds_per_shape`, what the search may take; the rest is for twins and races.
+    knob_share: of `trials`, what relaunches of `knob_bases` variants get, the best of the screening
+        and the best of the heat; they compile nothing.
     """
 
     trials: int = 96
@@ -23,6 +28,10 @@ class Budget:
     rounds_hot: int = 25
     rounds_cool: int = 15
     batch: int = 16
+    patience: int | None = None
+    search_share: float = 0.7
+    knob_share: float = 1 / 3
+    knob_bases: int = 6
 
 
 @dataclass(frozen=True, slots=True)
