@@ -35,8 +35,9 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "exchange_cycles": (0, 10000),
     "exchange_bytes_per_cycle": (5, 200),
     "dependent_us": (0, 2),
+    "unaligned_traffic": (1, 3),
 }
-START = CostModel(1600, 60, 1100, 40, 700, 2, 60, 4, 0.5, 3500, 30, 0.5)
+START = CostModel(1600, 60, 1100, 40, 700, 2, 60, 4, 0.5, 3500, 30, 0.5, 2)
 """Round figures from before anything was recorded, so that a shape left out is truly unseen."""
 NEAR = 0.2
 """Configs this much slower than the best weigh 1/e: the model is for finding fast ones."""

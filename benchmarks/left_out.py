@@ -4,8 +4,10 @@ Every recorded shape is left out in turn; the others, as the service would hold 
 it, and the recorded race tells how much slower the answer is than the best config there. Leaving
 out its neighbours as well shows how a tier does farther away.
 
-A config that was not recorded for the left-out shape is scored as the recorded config most like it
-(`unlikeness`); how many were is counted. All rules are scored so, the naive ones too.
+Launches are compared as plain ones: few were recorded as dependent ones too. A config that was not
+recorded for the left-out shape is scored as the recorded config most like it (`unlikeness`), times
+what the analytic model, fitted without the shape, says that the two differ by; how many were
+recorded is counted. All rules are scored so, the naive ones too.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +22,7 @@ from tuner.device.replay import Recording
 from tuner.legality import faults
 from tuner.lookup import Answer, Book, Race, answers_on_terms, find
 from tuner.lookup.adapt import adapted
-from tuner.lookup.cost_model import CostModel
+from tuner.lookup.cost_model import CostModel, estimate_us
 from tuner.lookup.distance import distance
 from tuner.lookup.race import Candidate, candidates
 from tuner.search.space import article_config
@@ -36,7 +38,7 @@ orders them alike."""
 
 @dataclass(frozen=True)
 class Recorded:
-    """One shape: what the service would hold of it, and every config that was raced."""
+    """One shape: what the service would hold of it, and every config raced as a plain launch."""
 
     problem: Problem
     best: Answer
@@ -47,19 +49,34 @@ class Recorded:
     def best_score(self) -> float:
         return max(candidate.score for candidate in self.raced.values())
 
+    @property
+    def plain_best(self) -> KernelConfig:
+        return max(self.raced, key=lambda config: (self.raced[config].score, config))
+
     def like(self, config: KernelConfig) -> KernelConfig:
         """`config`, or the recorded one most like it."""
         if config in self.raced:
             return config
         return min(self.raced, key=lambda other: (unlikeness(config, other), other))
 
-    def regret(self, config: KernelConfig) -> float:
-        """How much slower than the best recorded, hot and cool together: 0.03 is 3 %."""
-        return self.best_score / self.raced[self.like(config)].score - 1
+    def regret(self, config: KernelConfig, like: KernelConfig, model: CostModel) -> float:
+        """How much slower than the best recorded, hot and cool together: 0.03 is 3 %.
 
-    def us(self, config: KernelConfig, protocol: str) -> float:
-        evidence = self.raced[self.like(config)].evidence
-        return median(next(e.samples_us for e in evidence if e.protocol == protocol))
+        like: the recorded config that `config` is scored as. Nothing is faster than the recorded.
+        """
+        slower = self.best_score / self.raced[like].score * self._modelled(config, like, model)
+        return max(slower - 1, 0.0)
+
+    def us(
+        self, config: KernelConfig, like: KernelConfig, model: CostModel, protocol: str
+    ) -> float:
+        """What `config` takes under `protocol`, measured as `like`."""
+        evidence = self.raced[like].evidence
+        measured = median(next(e.samples_us for e in evidence if e.protocol == protocol))
+        return measured * self._modelled(config, like, model)
+
+    def _modelled(self, config: KernelConfig, like: KernelConfig, model: CostModel) -> float:
+        return estimate_us(self.problem, config, model) / estimate_us(self.problem, like, model)
 
 
 @dataclass(frozen=True)
@@ -88,7 +105,11 @@ def recorded_shapes(recording: Recording) -> list[Recorded]:
         if not all(rows.values()):
             continue
         races = [Race(protocol, protocol, rows[protocol]) for protocol in protocols]
-        raced = {c.contender.config: c for c in candidates(races, protocols) if c.contender.config}
+        raced = {
+            c.contender.config: c
+            for c in candidates(races, protocols)
+            if c.contender.config and not c.contender.config.knobs.dependent_launch
+        }
         if (answers := answers_on_terms(races)) is not None:
             found.append(Recorded(problem, *answers, raced))
     return found
@@ -111,7 +132,7 @@ def left_out(
             seen.add(key)
             yield from _look_up(asked, known, radius, device_key, model)
             if not radius and known:
-                yield from _naive(asked, known, lent)
+                yield from _naive(asked, known, lent, model)
 
 
 def _look_up(
@@ -119,18 +140,19 @@ def _look_up(
 ) -> Iterator[Case]:
     answers = [(s.best, s.under) for s in known]
     book = Book(device_key, device_key, answers, model=model)
-    answer = find(asked.problem, {device_key: book}, device_key=device_key)
+    answer = find(asked.problem, {device_key: book}, device_key=device_key, plain=True)
     if not isinstance(answer, Answer) or not (interval := answer.confidence.ci95_us):
         return
     predicted = (interval[0] * interval[1]) ** 0.5
+    like = asked.like(answer.config)
     yield Case(
         asked.problem,
         answer.match.tier,
         radius,
-        asked.regret(answer.config),
+        asked.regret(answer.config, like, model),
         answer.config in asked.raced,
         answer.confidence.distance,
-        log(asked.us(answer.config, PROTOCOL_HOT) / predicted),
+        log(asked.us(answer.config, like, model, PROTOCOL_HOT) / predicted),
     )
 
 
@@ -146,19 +168,25 @@ class Lent:
     """The best config of one shape as it is launched for another, worked out once for each pair."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[Problem, Problem], tuple[KernelConfig, float] | None] = {}
+        self._found: dict[tuple[Problem, Problem], tuple[KernelConfig, KernelConfig] | None] = {}
 
-    def __call__(self, winner: Recorded, there: Recorded) -> tuple[KernelConfig, float] | None:
+    def __call__(
+        self, winner: Recorded, there: Recorded, model: CostModel
+    ) -> tuple[KernelConfig, float] | None:
         """The config and its regret there; None if it is not legal there."""
         pair = (winner.problem, there.problem)
         if pair not in self._found:
-            config = adapted(winner.best.config, *pair)
+            config = adapted(winner.plain_best, *pair)
             legal = config is not None and not faults(config, there.problem)
-            self._found[pair] = (config, there.regret(config)) if config and legal else None
-        return self._found[pair]
+            self._found[pair] = (config, there.like(config)) if config and legal else None
+        if (found := self._found[pair]) is None:
+            return None
+        return found[0], there.regret(*found, model)
 
 
-def _naive(asked: Recorded, known: Sequence[Recorded], lent: Lent) -> Iterator[Case]:
+def _naive(
+    asked: Recorded, known: Sequence[Recorded], lent: Lent, model: CostModel
+) -> Iterator[Case]:
     """What is done without a model: each rule's first config that is legal here."""
     problem = asked.problem
     m = problem.shape.m
@@ -171,15 +199,16 @@ def _naive(asked: Recorded, known: Sequence[Recorded], lent: Lent) -> Iterator[C
 
     def elsewhere(winner: Recorded) -> float:
         """Mean regret over the known shapes."""
-        return fmean(found[1] if (found := lent(winner, there)) else inf for there in known)
+        return fmean(found[1] if (found := lent(winner, there, model)) else inf for there in known)
 
     keys: tuple[Callable[[Recorded], Any], ...] = (by_m, by_shape, elsewhere)
     for rule, key in zip(NAIVE, keys, strict=False):
-        legal = (found for s in sorted(known, key=key) if (found := lent(s, asked)))
+        legal = (found for s in sorted(known, key=key) if (found := lent(s, asked, model)))
         for config, regret in islice(legal, 1):
             yield Case(problem, rule, 0.0, regret, config in asked.raced)
     article = article_config(problem)
-    yield Case(problem, NAIVE[-1], 0.0, asked.regret(article), article in asked.raced)
+    regret = asked.regret(article, asked.like(article), model)
+    yield Case(problem, NAIVE[-1], 0.0, regret, article in asked.raced)
 
 
 def unlikeness(a: KernelConfig, b: KernelConfig) -> float:

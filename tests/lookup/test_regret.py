@@ -14,6 +14,7 @@ from tests.device.fake import H200
 from tests.device.recordings import recorded_rows, write_recording
 from tests.lookup.measured import NARROW, PINGPONG, SQUARE, launched, problem
 from tuner.device.replay import Recording
+from tuner.lookup.cost_model import H200 as H200_MODEL
 from tuner.lookup.regret import FILE, tier_regret
 
 SHIPPED = json.loads((files("tuner.lookup") / FILE).read_text())
@@ -67,7 +68,10 @@ def test_few_recorded_shapes_are_scored_and_counted(
     assert asked["cases"] == 3
     assert 0 <= asked["mean"] <= asked["worst"]
     found = recorded_shapes(Recording.load(recording))
-    assert {shape.regret(shape.best.config) <= 0.006 for shape in found} == {True}
+    for shape in found:
+        best = shape.plain_best
+        assert shape.like(best) == best
+        assert shape.regret(best, best, H200_MODEL) == 0
 
 
 def test_a_recording_of_one_shape_cannot_be_scored(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tuner.config import SLAB_K, KernelConfig, KernelVariant
+from tuner.hardware import L2_LINE_BYTES
 from tuner.lookup.launches import resident_sms
 from tuner.shape import ELEMENT_BYTES, Problem
 from tuner.tiling import PARTIAL_BYTES, k_steps, tiling_of
@@ -32,6 +33,7 @@ class CostModel:
         warpgroup's. sharpness: how nearly the largest of a stage's limits decides alone.
     exchange_cycles, exchange_bytes_per_cycle, dependent_us: what splitting K costs and a dependent
         launch saves.
+    unaligned_traffic: how often L2 is asked for a row of a slab that lies across two of its lines.
     """
 
     clock_mhz: float = 1869.0
@@ -46,6 +48,7 @@ class CostModel:
     exchange_cycles: float = 7700.0
     exchange_bytes_per_cycle: float = 18.5
     dependent_us: float = 1.14
+    unaligned_traffic: float = 2.0
 
 
 H200 = CostModel()
@@ -65,7 +68,7 @@ def estimate_us(problem: Problem, config: KernelConfig, model: CostModel = H200)
     # Rounds of tiles, or of shares of a tile, that the busiest multiprocessor runs.
     rounds, split_rounds = -(-tiling.whole // clusters), -(-shares // clusters)
 
-    step, epilogue = tile_cycles(v, model)
+    step, epilogue = tile_cycles(v, model, rows_on_lines(problem))
     mainloop = k_steps(problem.shape.k, v) * step
     if v.schedule == "pingpong":  # one group multiplies while the other stores
         hidden = max(mainloop, (mainloop + epilogue) * model.overlap)
@@ -85,14 +88,25 @@ def estimate_us(problem: Problem, config: KernelConfig, model: CostModel = H200)
     return launch_us + max(compute / model.clock_mhz, memory_us) + 0.1 * memory_us
 
 
+def rows_on_lines(problem: Problem) -> bool:
+    """Whether rows of the operands begin where lines of L2 do."""
+    return problem.shape.k * ELEMENT_BYTES % L2_LINE_BYTES == 0
+
+
 @lru_cache(maxsize=16_384)
-def tile_cycles(v: KernelVariant, model: CostModel = H200) -> tuple[float, float]:
-    """Cycles of one step along K, and of storing the tile, on one multiprocessor."""
+def tile_cycles(
+    v: KernelVariant, model: CostModel = H200, on_lines: bool = True
+) -> tuple[float, float]:
+    """Cycles of one step along K, and of storing the tile, on one multiprocessor.
+
+    on_lines: as `rows_on_lines` says of the problem.
+    """
     stored = v.block_m * v.block_n * ELEMENT_BYTES
-    return _step_cycles(v, model), model.epilogue_cycles + stored / model.store_bytes_per_cycle
+    step = _step_cycles(v, model, 1.0 if on_lines else model.unaligned_traffic)
+    return step, model.epilogue_cycles + stored / model.store_bytes_per_cycle
 
 
-def _step_cycles(v: KernelVariant, model: CostModel) -> float:
+def _step_cycles(v: KernelVariant, model: CostModel, traffic: float) -> float:
     """Cycles of one stage on one multiprocessor."""
     slab_rows = SLAB_K * ELEMENT_BYTES
     # One m64nNk16 reads A (64 rows) and B (N rows) of 32 bytes and takes N/2 tensor cycles.
@@ -100,7 +114,7 @@ def _step_cycles(v: KernelVariant, model: CostModel) -> float:
     per_tile = v.block_m * v.block_n // (64 * v.consumer_n)
     tensor = per_tile * wgmma * (SLAB_K // 16) * v.slabs_per_stage
     shared_rows = v.block_m / v.cluster_n + v.block_n / v.cluster_m
-    l2 = shared_rows * slab_rows * v.slabs_per_stage / model.l2_bytes_per_cycle
+    l2 = traffic * shared_rows * slab_rows * v.slabs_per_stage / model.l2_bytes_per_cycle
     latency = model.load_latency_cycles / v.stages
     power = model.sharpness
     busiest = (tensor**power + l2**power + latency**power) ** (1 / power)

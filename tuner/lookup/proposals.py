@@ -23,7 +23,7 @@ config; the rest is put down to the shape it won on."""
 FADING = 3.0
 """Doublings over which that share falls by a factor of e."""
 PER_DOUBLING = 0.01
-UNPROVEN = 0.06
+UNPROVEN = 0.04
 CLOSE = 0.5
 """Doublings within which a winner is not second-guessed with configs that won nowhere."""
 

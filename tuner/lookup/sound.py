@@ -12,7 +12,7 @@ from itertools import product
 
 from tuner.config import KernelConfig, KernelVariant, Reduction, Schedule, Store
 from tuner.legality import MAX_SPLIT_CONSUMERS, MAX_STAGES, variant_faults
-from tuner.lookup.cost_model import CostModel, tile_cycles
+from tuner.lookup.cost_model import CostModel, rows_on_lines, tile_cycles
 from tuner.lookup.launches import default_knobs, split_choices, store_for
 from tuner.shape import Problem
 from tuner.tiling import k_steps, wgmma_extents
@@ -52,7 +52,7 @@ def sound_configs(problem: Problem, model: CostModel, split: bool = True) -> Ite
     split: K may be split.
     """
     k_whole, k_split = [], []
-    for costed in _costed(model):
+    for costed in _costed(model, rows_on_lines(problem)):
         v = costed.variant
         rows, columns = wgmma_extents(problem, v.transposed_store)
         tiles = -(-rows // v.block_m) * -(-columns // v.block_n)
@@ -78,7 +78,7 @@ def _slabs(tile: KernelVariant) -> tuple[int, ...]:
 
 
 @cache
-def _costed(model: CostModel) -> tuple[_Costed, ...]:
+def _costed(model: CostModel, on_lines: bool) -> tuple[_Costed, ...]:
     tiles = (
         KernelVariant(
             block_m,
@@ -95,7 +95,7 @@ def _costed(model: CostModel) -> tuple[_Costed, ...]:
         for transposed in (False, True)
     )
     variants = (_deepest(tile, (1, 1), 1, "tma", "none") for tile in tiles)
-    return tuple(_Costed(v, *tile_cycles(v, model)) for v in variants if v)
+    return tuple(_Costed(v, *tile_cycles(v, model, on_lines)) for v in variants if v)
 
 
 @cache
