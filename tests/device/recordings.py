@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.device.fake import H200, TOOLCHAIN, FakeDevice
 from tuner.config import KernelConfig
 from tuner.device.protocol import Entrant
+from tuner.hardware import DeviceIdentity
 from tuner.search.space import sample, trusted_config
 from tuner.shape import Problem
 from tuner.trial import (
@@ -46,8 +47,8 @@ def recorded_rows(
     return rows
 
 
-def write_recording(path: Path, rows: Sequence[Measurement]) -> Path:
-    path.write_bytes(gzip.compress("".join(write_lines(H200, rows)).encode()))
+def write_recording(path: Path, rows: Sequence[Measurement], device: DeviceIdentity = H200) -> Path:
+    path.write_bytes(gzip.compress("".join(write_lines(device, rows)).encode()))
     return path
 
 

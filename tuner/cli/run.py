@@ -47,6 +47,14 @@ def run(
     realtime: Annotated[
         bool, typer.Option("--realtime", help="With replay: take as long as the device took.")
     ] = False,
+    revalidate: Annotated[
+        bool,
+        typer.Option(
+            "--revalidate",
+            help="Time the best few configs of shapes that were tuned with another kernel, "
+            "compiler or driver again, and report drift. Without --shapes: of all stored shapes.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Tune every shape, store every measurement, and print the best configs.
@@ -61,12 +69,14 @@ def run(
 
     tuner run --shapes llama.txt deepseek.csv --trials 200 --db postgresql://tuner@db/tuner
     """
-    listing = read_shape_files(shape_paths(shapes, more))
+    everything = revalidate and not (shapes or more)
+    listing = None if everything else read_shape_files(shape_paths(shapes, more))
     where = choose_device(device)
     if realtime and isinstance(where, Cuda):
         raise typer.BadParameter("a GPU takes its own time", param_hint="--realtime")
     # Loads Optuna and SQLAlchemy, which `tuner --help` and a refused file should not wait for.
     from tuner.cli.opening import opened
+    from tuner.cli.revalidating import revalidate_shapes, show, stored_problems
     from tuner.cli.tuning import tune_shapes
     from tuner.store.engine import open_store
     from tuner.store.leases import Leases
@@ -84,10 +94,21 @@ def run(
         SpoolingRepository(database, chosen.cache_dir / "spool", say) as repository,
     ):
         sms = found.device.identify().sms
+        asked = [Problem(shape, sms, d=d.layout) for shape in listing.shapes] if listing else []
+        if revalidate:
+            problems = asked or stored_problems(database, found.device.identify().key)
+            leases = Leases(database, patiently=repository.patiently)
+            told = command_line(context)
+            report = revalidate_shapes(
+                problems, found, database, repository, leases, told, progress
+            )
+            show(report, db, device, as_json)
+            raise typer.Exit(report.exit_code)
+        assert listing is not None
         if not as_json:
             _announce(listing, found.device.identify(), repository.location)
         tuned = tune_shapes(
-            [Problem(shape, sms, d=d.layout) for shape in listing.shapes],
+            asked,
             found,
             repository,
             Leases(database, patiently=repository.patiently),
