@@ -138,6 +138,7 @@ def _report(tuned: "Tuned", asked: int, db: str | None, as_json: bool) -> None:
                 "database": tuned.database,
                 "asked": asked,
                 "exit_code": tuned.exit_code,
+                "usage": summary.usage_json(tuned.usage),
                 "shapes": summary.to_json(tuned.results),
             }
         )
@@ -146,6 +147,7 @@ def _report(tuned: "Tuned", asked: int, db: str | None, as_json: bool) -> None:
         if tuned.results:
             summary.print_table(out, tuned.results)
         typer.echo(summary.counts(tuned.results))
+        typer.echo(summary.used(tuned.usage))
         typer.echo(f"Database: {tuned.database}")
     if tuned.ended_by:
         typer.echo(str(tuned.ended_by), err=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import uuid4
 
 from rich.console import Console
@@ -12,6 +12,7 @@ from tuner.cli.opening import Opened
 from tuner.cli.progress import shown_on
 from tuner.cli.provenance import this_worker
 from tuner.cli.summary import Result
+from tuner.device.tally import TalliedDevice, Usage
 from tuner.errors import StoreError, TunerError
 from tuner.hardware import DeviceIdentity
 from tuner.lookup import Answer
@@ -26,6 +27,7 @@ class Tuned:
     """Finished shapes with their answers, and how the run ended.
 
     ended_by: the error that stopped the run before its last shape, if one did.
+    usage: what the device did in this run; shapes tuned before add nothing.
     """
 
     run_id: str
@@ -34,6 +36,7 @@ class Tuned:
     results: Sequence[Result]
     exit_code: int
     ended_by: TunerError | None = None
+    usage: Usage = field(default_factory=Usage)
 
 
 def tune_shapes(
@@ -59,8 +62,9 @@ def tune_shapes(
             return None
         return repository.best(outcome.problem, identity.key, current=toolchain)
 
+    device = TalliedDevice(opened.device)
     tools = Tools(
-        opened.device,
+        device,
         opened.compiler,
         repository,
         run_id,
@@ -88,4 +92,5 @@ def tune_shapes(
         exit_code, ended_by = exits.exit_code(error), error
     with suppress(StoreError):  # the run's own record is worth less than its summary
         repository.finish_run(run_id, exit_code)
-    return Tuned(run_id, identity, repository.location, results, exit_code, ended_by)
+    usage = device.usage()
+    return Tuned(run_id, identity, repository.location, results, exit_code, ended_by, usage)
