@@ -239,6 +239,23 @@ def test_a_race_pairs_the_rounds_of_kernel_and_libraries(
     assert 0.5 < paired_ratio(cublas.samples_us, ours.samples_us) < 2
 
 
+def test_a_cublaslt_algorithm_is_restored_from_its_attributes_in_a_fresh_process(
+    cubins: Mapping[KernelVariant, Cubin],
+) -> None:
+    problem = Problem(GemmShape(1024, 1024, 1024), SMS)
+    trusted = entrant(trusted_config(problem), cubins)
+    contender = Contender("cublaslt")
+    for _ in range(2):  # found in one process, then asked for by its attributes in another
+        with DeviceProcess(partial(open_cuda, 0), DEADLINES) as fresh:
+            fresh.prepare(problem, trusted)
+            entrants = [Entrant(Contender("cublas")), Entrant(contender)]
+            _, raced = fresh.race(entrants, PROTOCOL_HOT, 5)
+        assert raced.state is TrialState.OK, raced.detail
+        assert raced.conditions.cublas_version is not None
+        assert contender.algorithm in (None, raced.contender.algorithm)
+        contender = raced.contender
+
+
 @pytest.mark.parametrize("fault", sorted(FAULTS))
 def test_a_faulty_kernel_never_counts_and_the_next_one_is_measured(
     tmp_path: Path, cubins: Mapping[KernelVariant, Cubin], fault: str
