@@ -16,8 +16,8 @@ class Usage:
     """verify_seconds, measure_seconds: inside calls that prove, and that screen or race; all else
     is idle, the making of operands too. wall_seconds: since the counting began.
 
-    screened: screenings that gave times. raced: configs that finished a cool race, which is a shape's
-    last. races, rounds, rejected_rounds: of both kinds and of heats.
+    screened: screenings that gave times. raced: configs that finished a cool race, which is the
+    last of a shape. races, rounds, rejected_rounds: of both kinds and of heats.
     """
 
     verify_seconds: float = 0.0
