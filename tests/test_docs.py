@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = (
     *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"),
     *("docs/evidence.md", "docs/results.md", "docs/kernel-log.md"),
-    *("docs/look-ups.md", "docs/service.md", "docs/client.md"),
+    *("docs/look-ups.md", "docs/service.md", "docs/client.md", "docs/trust.md"),
 )
 TOP_LEVEL = (
     *("tuner/", "api/", "kernels/", "migrations/"),

@@ -106,13 +106,17 @@ class CompileFailure:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What a device reports of one contender: a state, and samples in µs where it is `ok`."""
+    """What a device reports of one contender: a state, and samples in µs where it is `ok`.
+
+    rejected_rounds: of its race, left out for all contenders because the card was slowed down.
+    """
 
     contender: Contender
     state: TrialState
     samples_us: tuple[float, ...] = ()
     detail: str = ""
     conditions: Conditions = Conditions()
+    rejected_rounds: int = 0
 
     def checked(self) -> "Sampled":
         """The same, `implausible` if a sample is not a positive finite time."""

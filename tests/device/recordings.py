@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.device.fake import H200, TOOLCHAIN, FakeDevice
 from tuner.config import KernelConfig
 from tuner.device.protocol import Entrant
+from tuner.hardware import DeviceIdentity
 from tuner.lookup.layer import at_m
 from tuner.search.space import sample, trusted_config
 from tuner.shape import Problem
@@ -68,8 +69,8 @@ def _slower(row: Measurement) -> Measurement:
     return replace(row, samples_us=tuple(10 * us for us in row.samples_us))
 
 
-def write_recording(path: Path, rows: Sequence[Measurement]) -> Path:
-    path.write_bytes(gzip.compress("".join(write_lines(H200, rows)).encode()))
+def write_recording(path: Path, rows: Sequence[Measurement], device: DeviceIdentity = H200) -> Path:
+    path.write_bytes(gzip.compress("".join(write_lines(device, rows)).encode()))
     return path
 
 

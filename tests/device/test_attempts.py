@@ -1,6 +1,7 @@
 """Whose fault a failure is: the candidate's, somebody else's, or the device's."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -196,3 +197,40 @@ def test_without_cublas_there_is_no_race_and_the_error_names_it() -> None:
     with pytest.raises(DeviceError, match=r"cuBLAS itself fails on 64x2112x7168.*GemmEx failed"):
         Attempts(device, PROBLEM, TRUSTED).race([*ENTRANTS, *LIBRARIES], PROTOCOL_HOT, 3)
     assert not any(name == "verify" for name, _ in device.calls)
+
+
+class ErringClock(FakeDevice):
+    """Measures faster than physics the first `times` times."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.left = times
+
+    def screen(self, entrant: Entrant) -> Sampled:
+        sampled = super().screen(entrant)
+        self.left -= 1
+        return sampled if self.left < 0 else replace(sampled, samples_us=(1e-3,) * 3)
+
+
+@pytest.mark.parametrize(
+    ("times", "state", "screens"), [(0, "ok", 1), (1, "ok", 2), (2, "implausible", 2)]
+)
+def test_what_is_faster_than_physics_is_measured_again_and_refused_if_it_stays_so(
+    times: int, state: str, screens: int
+) -> None:
+    device = ErringClock(times)
+    sampled = Attempts(device, PROBLEM, TRUSTED).attempt(ENTRANTS[0])
+    assert sampled.state == state
+    assert sum(name == "screen" for name, _ in device.calls) == screens
+    if state == "implausible":
+        assert sampled.samples_us == ()
+        assert sampled.detail.endswith("tensor cores need. It was measured twice.")
+
+
+def test_a_time_that_is_no_number_is_refused_at_once() -> None:
+    config = ENTRANTS[0].contender.config
+    assert config is not None
+    device = FakeDevice(Faults(nan=frozenset({config.variant})))
+    sampled = Attempts(device, PROBLEM, TRUSTED).attempt(ENTRANTS[0])
+    assert sampled.state is TrialState.IMPLAUSIBLE
+    assert sum(name == "screen" for name, _ in device.calls) == 1

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.faulty_kernels import FAULTS, broken
 from tuner.compiler.pool import CompilePool
-from tuner.compiler.source import MAIN, TranslationUnit, render
 from tuner.config import KernelConfig, KernelVariant, LaunchKnobs
 from tuner.device.cuda import open_cuda
 from tuner.device.deadlines import Deadlines
@@ -239,35 +239,21 @@ def test_a_race_pairs_the_rounds_of_kernel_and_libraries(
     assert 0.5 < paired_ratio(cublas.samples_us, ours.samples_us) < 2
 
 
-def broken(variant: KernelVariant, file: str, sound: str, fault: str) -> TranslationUnit:
-    unit = render(variant)
-    if file == MAIN:
-        assert unit.main.count(sound) == 1
-        return TranslationUnit(unit.main.replace(sound, fault), unit.headers)
-    text = unit.headers[file]
-    assert text.count(sound) == 1
-    return TranslationUnit(unit.main, {**unit.headers, file: text.replace(sound, fault)})
-
-
-FAULTS = {
-    "drops the last K step": (
-        "consumer.cuh",
-        "multiply_stage(accumulators, a0 + stage, b0 + stage, accumulate);",
-        "if (step + 1 < steps) multiply_stage(accumulators, a0 + stage, b0 + stage, accumulate);",
-    ),
-    "writes nothing": ("epilogue.cuh", "ptx::tma_store(map, buffer, inner, outer);", ";"),
-    "never ends": (
-        "producer.cuh",
-        "ptx::mbarrier_arrive_expect_tx(full, stage_bytes);",
-        "ptx::mbarrier_arrive_expect_tx(full, stage_bytes + 16);",
-    ),
-    "traps": ("epilogue.cuh", "ptx::tma_store(map, buffer, inner, outer);", "__trap();"),
-    "writes out of bounds": (
-        "epilogue.cuh",
-        "ptx::tma_store(map, buffer, inner, outer);",
-        "*reinterpret_cast<volatile int*>(16) = inner;",
-    ),
-}
+def test_a_cublaslt_algorithm_is_restored_from_its_attributes_in_a_fresh_process(
+    cubins: Mapping[KernelVariant, Cubin],
+) -> None:
+    problem = Problem(GemmShape(1024, 1024, 1024), SMS)
+    trusted = entrant(trusted_config(problem), cubins)
+    contender = Contender("cublaslt")
+    for _ in range(2):  # found in one process, then asked for by its attributes in another
+        with DeviceProcess(partial(open_cuda, 0), DEADLINES) as fresh:
+            fresh.prepare(problem, trusted)
+            entrants = [Entrant(Contender("cublas")), Entrant(contender)]
+            _, raced = fresh.race(entrants, PROTOCOL_HOT, 5)
+        assert raced.state is TrialState.OK, raced.detail
+        assert raced.conditions.cublas_version is not None
+        assert contender.algorithm in (None, raced.contender.algorithm)
+        contender = raced.contender
 
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))

@@ -9,6 +9,7 @@ from tuner import __version__
 from tuner.cli import exits
 from tuner.cli.bench import bench
 from tuner.cli.best import best
+from tuner.cli.calibrate import calibrate
 from tuner.cli.db import db
 from tuner.cli.doctor import doctor
 from tuner.cli.generations import generations, publish
@@ -97,6 +98,7 @@ app.command()(best)
 app.command()(serve)
 app.command()(worker)
 app.command()(bench)
+app.command()(calibrate)
 app.command()(doctor)
 app.command()(export)
 app.command("import")(import_)

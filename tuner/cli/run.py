@@ -62,6 +62,14 @@ def run(
     realtime: Annotated[
         bool, typer.Option("--realtime", help="With replay: take as long as the device took.")
     ] = False,
+    revalidate: Annotated[
+        bool,
+        typer.Option(
+            "--revalidate",
+            help="Time the best few configs of shapes that were tuned with another kernel, "
+            "compiler or driver again, and report drift. Without --shapes: of all stored shapes.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Tune every shape or layer, store every measurement, and print the best configs.
@@ -83,8 +91,13 @@ def run(
     tuner run --layer 6144,4096 --layer 4096,14336 --m 1..8192 --sms 132,66
     """
     span, named = _layers(layer, m)
+    if revalidate and named:
+        raise typer.BadParameter(
+            "layers are tuned, not revalidated; name shapes, or none for all that are stored",
+            param_hint="--layer",
+        )
     budgets = parse_budgets(sms) if sms is not None else []
-    files = shape_paths(shapes, more) if shapes or more or not named else []
+    files = shape_paths(shapes, more) if shapes or more or not (named or revalidate) else []
     listing = read_shape_files(files) if files else ShapeList((), ())
     where = choose_device(device)
     if realtime and isinstance(where, Cuda):
@@ -92,6 +105,7 @@ def run(
     # Loads Optuna and SQLAlchemy, which `tuner --help` and a refused file should not wait for.
     from tuner.cli.layers import tasks_of
     from tuner.cli.opening import opened
+    from tuner.cli.revalidating import revalidate_shapes, show, stored_problems
     from tuner.cli.tuning import tune_all
     from tuner.store.engine import open_store
     from tuner.store.leases import Leases
@@ -112,6 +126,18 @@ def run(
         granted = within(budgets, identity.sms, identity.name)
         tasks = tasks_of(named, span, granted, d.layout) if span else []
         problems = [Problem(s, n, d=d.layout) for n in granted for s in listing.shapes]
+        if revalidate:
+            report = revalidate_shapes(
+                problems or stored_problems(database, identity.key),
+                found,
+                database,
+                repository,
+                Leases(database, patiently=repository.patiently),
+                command_line(context),
+                progress,
+            )
+            show(report, db, device, as_json)
+            raise typer.Exit(report.exit_code)
         if not as_json:
             what = [str(listing)] * bool(files)
             what += [f"{plural(len(named), 'layer')}, M {span}"] * bool(named)
@@ -160,6 +186,7 @@ def _report(tuned: "Tuned", asked: int, db: str | None, as_json: bool) -> None:
                 "database": tuned.database,
                 "asked": asked,
                 "exit_code": tuned.exit_code,
+                "usage": summary.usage_json(tuned.usage),
                 "shapes": summary.to_json(tuned.results),
                 "layers": layers.to_json(tuned.layers),
             }
@@ -171,6 +198,7 @@ def _report(tuned: "Tuned", asked: int, db: str | None, as_json: bool) -> None:
         if tuned.layers:
             layers.print_layers(out, tuned.layers)
         typer.echo(summary.counts(tuned.results))
+        typer.echo(summary.used(tuned.usage))
         typer.echo(f"Database: {tuned.database}")
     if tuned.ended_by:
         typer.echo(str(tuned.ended_by), err=True)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
@@ -17,6 +18,7 @@ from tuner.cli.formats import (
     short_config,
     times_faster,
 )
+from tuner.device.tally import Usage
 from tuner.lookup import Answer
 from tuner.trial import ShapeOutcome, ShapeState, TrialState
 
@@ -55,6 +57,22 @@ def counts(results: Sequence[Result]) -> str:
         by_state = [(s.value, attempts[s.value]) for s in TrialState if attempts[s.value]]
         text += f"; attempts: {listed(by_state)}"
     return f"{plural(len(results), 'shape')}: {text}." if results else "No shape was finished."
+
+
+def used(usage: Usage) -> str:
+    """How the device spent the run, and what it was asked."""
+    return (
+        f"Device: busy {usage.busy:.0%} of {usage.wall_seconds:.1f} s (proving "
+        f"{usage.verify_seconds:.1f} s, measuring {usage.measure_seconds:.1f} s); "
+        f"{plural(usage.screened, 'config')} screened, {usage.raced} raced; "
+        f"{usage.rejected_rounds} of {plural(usage.rounds, 'round')} rejected as throttled."
+    )
+
+
+def usage_json(usage: Usage) -> dict[str, Any]:
+    """The same figures; seconds, and `busy` as a share."""
+    told = {name: round(value, 4) for name, value in asdict(usage).items()}
+    return {"busy": round(usage.busy, 4), **told}
 
 
 def to_json(results: Sequence[Result]) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import uuid4
 
 from rich.console import Console
@@ -13,6 +13,7 @@ from tuner.cli.opening import Opened
 from tuner.cli.progress import shown_on
 from tuner.cli.provenance import this_worker
 from tuner.cli.summary import Result
+from tuner.device.tally import TalliedDevice, Usage
 from tuner.errors import StoreError, TunerError
 from tuner.hardware import DeviceIdentity
 from tuner.lookup import Answer
@@ -36,6 +37,7 @@ class Tuned:
     """Finished shapes with their answers, layers as they are now, and how the run ended.
 
     ended_by: the error that stopped the run before its last shape, if one did.
+    usage: what the device did in this run; shapes tuned before add nothing.
     """
 
     run_id: str
@@ -45,6 +47,7 @@ class Tuned:
     exit_code: int
     ended_by: TunerError | None = None
     layers: Sequence[TunedLayer] = ()
+    usage: Usage = field(default_factory=Usage)
 
 
 def tune_all(
@@ -71,8 +74,9 @@ def tune_all(
             return None
         return repository.best(outcome.problem, identity.key, current=toolchain)
 
+    device = TalliedDevice(opened.device)
     tools = Tools(
-        opened.device,
+        device,
         opened.compiler,
         repository,
         run_id,
@@ -108,4 +112,5 @@ def tune_all(
         exit_code, ended_by = exits.exit_code(error), error
     with suppress(StoreError):  # the run's own record is worth less than its summary
         repository.finish_run(run_id, exit_code)
-    return Tuned(run_id, identity, repository.location, results, exit_code, ended_by, shown)
+    usage = device.usage()
+    return Tuned(run_id, identity, repository.location, results, exit_code, ended_by, shown, usage)

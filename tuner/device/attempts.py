@@ -6,7 +6,7 @@ Whatever a candidate does becomes its state. Only what is not a candidate's doin
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner.device.protocol import Device, Entrant, Prepared
 from tuner.errors import (
@@ -87,9 +87,7 @@ class Attempts:
                     verified = self._device.verify(entrant)
                 if verified.state is not TrialState.OK:
                     return verified
-                with self._measuring():
-                    screened = self._device.screen(entrant)
-                return self._plausible(screened)
+                return self._screened(entrant)
             except DeviceKilled as error:
                 # Somebody else's doing, unless it happens every time.
                 self._prepared = None
@@ -100,6 +98,21 @@ class Attempts:
                 self._prepared = None
                 return _failed(entrant, error)
         return _failed(entrant, killed)
+
+    def _screened(self, entrant: Entrant) -> Sampled:
+        """Timed once, and once more if that was faster than physics: a clock may err once, and
+        what is refused speaks against the variant on every shape. NaN is refused at once."""
+        refused: Sampled | None = None
+        for _ in range(2):
+            with self._measuring():
+                screened = self._device.screen(entrant)
+            checked = self._plausible(screened)
+            finite = screened.checked().state is TrialState.OK
+            if checked.state is not TrialState.IMPLAUSIBLE or not finite:
+                return checked
+            refused = checked
+        assert refused is not None
+        return replace(refused, detail=f"{refused.detail} It was measured twice.")
 
     def race(self, entrants: Sequence[Entrant], protocol: str, rounds: int) -> RaceResult:
         """Race all of `entrants`; who breaks the device is found out, taken out, and reported.

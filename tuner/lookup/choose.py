@@ -42,7 +42,7 @@ def choose(
     `invariant` answer recommends no library either.
     """
     choices = ((protocol,),) if protocol is not None else DEFAULT_PROTOCOLS
-    for group in _by_preference(races, current):
+    for group in by_preference(races, current):
         for protocols in choices:
             used = _of_driver(group, protocols, current_driver)
             found = [
@@ -64,7 +64,7 @@ def _admitted(contender: Contender, plain: bool, numerics: Numerics | None) -> b
     return launched and (numerics != "invariant" or numerics_of(contender) == "invariant")
 
 
-def _by_preference(races: Sequence[Race], current: Toolchain | None) -> list[list[Race]]:
+def by_preference(races: Sequence[Race], current: Toolchain | None) -> list[list[Race]]:
     """Races split by toolchain, replayed ones apart, the most trustworthy group first."""
     groups: dict[tuple[bool, Toolchain], list[Race]] = {}
     for race in sorted(races, key=lambda race: (race.id, race.protocol)):

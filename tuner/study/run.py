@@ -69,7 +69,8 @@ def finished(problem: Problem, tools: Tools) -> ShapeOutcome | None:
     outcome = tools.repository.outcome(problem, key, toolchain, tools.source)
     # A device that broke, a missing recording or full memory may be mended by now.
     final = outcome is not None and (
-        outcome.state is ShapeState.TUNED or outcome.detail == NO_CANDIDATE
+        # A detail tells of a winner that drifted: it is to be tuned anew.
+        (outcome.state is ShapeState.TUNED and not outcome.detail) or outcome.detail == NO_CANDIDATE
     )
     return outcome if final else None
 

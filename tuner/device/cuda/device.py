@@ -14,6 +14,7 @@ from tuner.device.cuda.driver import Functions, check
 from tuner.device.cuda.workbench import Starter, Tools, Workbench
 from tuner.device.cuda.workspace import Workspace
 from tuner.device.protocol import Entrant, Prepared
+from tuner.device.throttling import Look, described, rejected, without
 from tuner.errors import DeviceCrashed, DeviceError, DoesNotFit
 from tuner.hardware import DeviceIdentity
 from tuner.shape import Problem
@@ -106,9 +107,10 @@ class CudaDevice:
         track = bench.track(lambda: readings.append(self._monitor.read()))
         graphs = [starter.graph for starter in starters]
         taken = timing.race_graphs(track, graphs, protocol, rounds, timing.WARM_SECONDS)
+        slowed = rejected([Look(r.sm_clock_mhz, r.throttle_reasons) for r in readings])
         raced = iter(
             [
-                self._sampled(s, samples, readings)
+                self._sampled(s, without(samples, slowed), readings, slowed)
                 for s, samples in zip(starters, taken, strict=True)
             ]
         )
@@ -122,13 +124,20 @@ class CudaDevice:
         cupy.get_default_memory_pool().free_all_blocks()
 
     def _sampled(
-        self, starter: Starter, samples: Sequence[float], readings: list[Reading]
+        self,
+        starter: Starter,
+        samples: Sequence[float],
+        readings: list[Reading],
+        slowed: frozenset[int] = frozenset(),
     ) -> Sampled:
         contender, conditions = starter.contender, self._conditions(readings)
         if contender.config is not None and not self._require_bench().still_right(starter):
             detail = "its output is no longer right when it is run back to back, as it was timed."
             return Sampled(contender, TrialState.WRONG_RESULT, (), detail, conditions)
-        return Sampled(contender, TrialState.OK, tuple(samples), "", conditions).checked()
+        told = described(slowed, len(readings))
+        return Sampled(
+            contender, TrialState.OK, tuple(samples), told, conditions, len(slowed)
+        ).checked()
 
     def _conditions(self, readings: list[Reading]) -> Conditions:
         identity = self._identity
