@@ -2,11 +2,13 @@
 
 import logging
 from collections.abc import Callable
+from math import inf
 from threading import Event, Lock, Thread
 from types import TracebackType
 from typing import Self
 
 from tuner.errors import StoreError
+from tuner.hardware import device_class
 from tuner.shape import Problem
 from tuner.store.misses import Misses, MissKey, Tally
 from tuner.store.repository import Repository
@@ -62,10 +64,12 @@ class MissCounter:
         """One more look-up of `problem` that `tier` served; takes a microsecond, never fails.
 
         tier: `layer`, `nearest`, `sibling` or `model`; `none` where nothing was served. regret:
-        the share of time that the answer is expected to lose. A shape that the kernel cannot run
-        is no miss: no tuning would help.
+        the share of time that the answer is expected to lose. A shape that the kernel cannot run,
+        or whose operands the device cannot hold, is no miss: no tuning would help.
         """
-        if problem.shape.unsupported_reason():
+        device = device_class(device_key)
+        room = device.memory_gb * 2**30 if device else inf
+        if problem.shape.unsupported_reason() or problem.shape.operand_bytes > room:
             return
         lost = ASSUMED_REGRET[tier] if regret is None else regret
         key = (problem, device_key, tier)

@@ -17,6 +17,8 @@ from tuner.lookup.terms import Terms
 from tuner.shape import Problem
 
 Order = Literal["shape", "cublas", "cublaslt"]
+TIMES = "\N{MULTIPLICATION SIGN}"
+"""Between the extents of a shape on the page, and so perhaps in what is searched for."""
 BAR_WIDTH = 72
 """Pixels of a ratio's bar; its middle is a ratio of 1."""
 FULL_RATIO = 1.25
@@ -85,12 +87,13 @@ def table(
     rows: Sequence[ShapeRow], search: str, order: Order, offset: int, limit: int
 ) -> ShapeTable:
     """The rows whose `MxNxK` holds `search`, those that gain least first if ordered by a ratio."""
-    wanted = search.strip().lower().replace(" ", "x")
+    wanted = "x".join(search.lower().replace(TIMES, "x").replace("x", " ").split())
     found = [row for row in rows if wanted in str(row.problem.shape)] if wanted else list(rows)
     if order == "cublas":
         found.sort(key=lambda row: row.cublas)
     elif order == "cublaslt":
         found.sort(key=lambda row: (row.cublaslt is None, row.cublaslt or 0.0))
+    offset = min(offset, max(len(found) - 1, 0) // limit * limit)  # the last page, not none
     return ShapeTable(found[offset : offset + limit], len(found), offset)
 
 

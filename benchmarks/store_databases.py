@@ -35,7 +35,7 @@ from tuner.trial import (
     TrialState,
 )
 
-DEVICE_KEY, DEVICE_NAME = "sm90-0sm-0gb", "a made-up device"
+DEVICE_KEY, DEVICE_NAME = "sm90-132sm-1gb", "a made-up device"
 TOOLCHAIN = Toolchain("made-up", "0.0")
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SCREENED, HEATED, FINALISTS = 48, 32, 8

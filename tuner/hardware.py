@@ -16,6 +16,8 @@ MAX_CLUSTER_SIZE = 8
 """The largest cluster every 9.0 device can place; 16 needs an opt-in and is not used."""
 MAX_TMA_BOX_ROWS = 256
 L2_LINE_BYTES = 128
+MAX_HOPPER_SMS = 144
+"""A GH100 die has no more; every part that is sold has fewer."""
 MAX_WGMMA_N = 256
 FLOP_PER_SM_CLOCK = 4096
 """Dense bf16 on sm_90: 512 fused multiply-adds in each of the four tensor cores of an SM."""
@@ -63,7 +65,7 @@ class DeviceClass:
 
     @property
     def is_hopper(self) -> bool:
-        return self.capability == "sm90"
+        return self.capability == "sm90" and self.sms <= MAX_HOPPER_SMS
 
 
 def device_class(key: str) -> DeviceClass | None:

@@ -85,7 +85,7 @@ def misses(
     """
     counter: MissCounter = request.app.state.misses
     counter.flush()
-    device = choose_device(repository.devices(), query.device)
+    device = choose_device(repository.devices(), query.device, or_like=True)
     as_file = query.format == "shapes"
     found: Sequence[Missed] = ()
     if device is not None:

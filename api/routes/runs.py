@@ -140,8 +140,8 @@ def require_token(request: Request, credentials: Credentials) -> None:
 def ask(body: RunRequest, repository: RepositoryDep, response: Response) -> Run:
     """Queue shapes for the workers of a device; `Location` says where to follow them.
 
-    A shape that is tuned already ends at once. One that the kernel cannot run ends with the
-    reason.
+    A worker ends a shape that is tuned already without tuning it, and one that the kernel cannot
+    run with the reason.
     """
     device = choose_device(repository.devices(), body.device)
     if device is None:

@@ -50,6 +50,9 @@ LOOKUPS = [
     *[Bad(422, "GET", f"/best-config?m={m}&n=8&k=8") for m in ("1%E2%80%8B", "%EF%BB%BF1", "%ff")],
     *[Bad(422, "GET", f"/best-config?m={m}&n=8&k=8") for m in ("%ED%A0%80", "%00", "1%00", "%0A1")],
     Bad(404, "GET", "/best-config?m=8&n=8&k=8&device=%E2%98%83"),
+    Bad(404, "GET", "/best-config?m=8&n=8&k=8&device=sm90-0sm-80gb"),
+    Bad(404, "GET", "/best-config?m=8&n=8&k=8&device=sm90-9999sm-80gb"),
+    Bad(404, "GET", "/best-config?m=8&n=8&k=8&device=sm90-00132sm-141gb"),
     # Repeats, and what nobody reads.
     Bad(422, "GET", "/best-config?m=8&m=8&n=8&k=8"),
     Bad(422, "GET", "/best-config?m=8&n=8&k=8&device=a&device=b"),
@@ -111,6 +114,7 @@ BODIES = [
     posted("/best-configs", batch(d="up")),
     posted("/best-configs", batch(sms=133)),
     posted("/best-configs", batch(device="\ud800"), 404),
+    posted("/best-configs", batch(device="sm90-0sm-0gb"), 404),
     posted("/best-configs", batch(device=8)),
     # Runs: the same, and who may ask.
     posted("/runs", {"shapes": [{"m": 2**63, "n": 8, "k": 8}]}),

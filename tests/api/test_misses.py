@@ -13,6 +13,7 @@ from tests.api.conftest import KEY, TUNED, serving
 from tuner.api import miss_counter
 from tuner.api.miss_counter import MissCounter
 from tuner.errors import StoreUnavailable
+from tuner.lookup.cost_model import H200
 from tuner.shape import GemmShape, Problem
 from tuner.shape_files import parse_shapes
 from tuner.store.engine import open_store
@@ -20,6 +21,7 @@ from tuner.store.misses import Misses
 from tuner.store.repository import Repository
 
 SMALL, LARGE = Problem(GemmShape(48, 64, 64), 132), Problem(GemmShape(8192, 8192, 8192), 132)
+ASKED = {"m": 96, "n": 512, "k": 512}
 COLUMNS = Problem(GemmShape(256, 256, 256), 132, d="col")
 
 
@@ -44,13 +46,16 @@ def test_misses_are_listed_by_what_tuning_them_would_save(client: TestClient) ->
     count(LARGE, KEY, "none")
     count(COLUMNS, KEY, "sibling")
     count(Problem(GemmShape(64, 64, 20), 132), KEY, "none")  # K = 20: no kernel can run it
+    most = 2**31 - 8
+    count(Problem(GemmShape(most, most, most), 132), KEY, "none")  # and this no card can hold
     body = client.get("/misses?limit=2").json()
     assert [(s["m"], s["d"], s["hits"], s["tiers"]) for s in body["misses"]] == [
         (8192, "row", 2, {"model": 1, "none": 1}),
         (48, "row", 3, {"nearest": 3}),
     ]
-    # 0.2 + the 0.1 that is assumed where nobody says, of 1353 us.
-    assert body["misses"][0]["predicted_gain_us"] == pytest.approx(0.3 * 1353, rel=0.01)
+    # 0.2 + the 0.1 that is assumed where nobody says, of the roofline's time and a launch.
+    us = 2 * 8192**3 / (132 * 4096 * H200.clock_mhz) + 3
+    assert body["misses"][0]["predicted_gain_us"] == pytest.approx(0.3 * us, abs=1e-3)
     assert body["next_offset"] == 2
     last = client.get("/misses?limit=2&offset=2").json()
     assert [s["m"] for s in last["misses"]] == [256]
@@ -67,6 +72,14 @@ def test_misses_are_a_shape_file_that_a_run_reads(client: TestClient) -> None:
     columns = client.get("/misses?format=shapes&d=col")
     assert parse_shapes(columns.content, "misses").shapes == (COLUMNS.shape,)
     assert "tuner run --d col --shapes FILE" in columns.text
+
+
+def test_misses_of_a_part_that_nobody_tuned_on_are_listed_too(client: TestClient) -> None:
+    part = "sm90-114sm-80gb"
+    assert client.get("/best-config", params=ASKED | {"device": part}).status_code == 200
+    listed = client.get("/misses", params={"device": part}).json()
+    assert listed["device"] == {"key": part, "name": part}
+    assert [(one["m"], one["sms"], one["hits"]) for one in listed["misses"]] == [(96, 114, 1)]
 
 
 def test_a_store_without_devices_has_no_misses(empty_client: TestClient) -> None:

@@ -16,7 +16,7 @@ from sqlalchemy import Engine, event
 
 from tests.api.conftest import KEY, LOST, NAME, SMS, TOOLCHAIN, TUNED, race, serving
 from tests.api.test_misses import counter_of
-from tuner.api.overview import BAR_WIDTH, ago, bar, digits, shapes_of, table
+from tuner.api.overview import BAR_WIDTH, TIMES, ago, bar, digits, shapes_of, table
 from tuner.lookup import choose
 from tuner.lookup.book import Book
 from tuner.lookup.race import races_of
@@ -177,6 +177,14 @@ def test_shapes_are_searched_ordered_and_paged(tmp_path: Path) -> None:
         shown = set(re.findall(r"m=(\d+)&amp;n=64", page))
         assert shown == {str(m) for m in range(11, 61)}
         assert set(re.findall(r"m=(\d+)&amp;n=64", rest)) == {str(m) for m in range(1, 11)}
+
+
+def test_a_search_may_be_typed_as_the_page_shows_it_and_no_offset_is_beyond_the_end() -> None:
+    rows, _ = shapes_of(book(25))
+    (found,) = table(rows, f"25 {TIMES} 64 {TIMES} 512", "shape", 0, 10).rows
+    assert found.problem.shape == GemmShape(25, 64, 512)
+    assert table(rows, "", "shape", 1000, 10).offset == 20
+    assert table([], "", "shape", 1000, 10).offset == 0
 
 
 def test_rows_are_made_once_for_each_book(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,6 +134,8 @@ class Misses:
     ) -> list[Missed]:
         """What was missed on a device and is not tuned, what promises most first.
 
+        What was tuned in vain comes last.
+
         d, sms: only problems with that output and that budget of multiprocessors.
         """
         query = _ranked(device_key).where(~_tuned())
@@ -214,6 +216,8 @@ def _ranked(device_key: str) -> Select[Any]:
         for tier in TIERS
     ]
     saved_us = func.sum(misses.c.regret) * _roofline_us()
+    # What was tuned in vain keeps its place below everything that was not tried.
+    in_vain = case((_ended(), 1), else_=0)
     return (
         select(
             *problem,
@@ -222,10 +226,11 @@ def _ranked(device_key: str) -> Select[Any]:
             saved_us.label("saved_us"),
             func.min(misses.c.first_at).label("first_at"),
             func.max(misses.c.last_at).label("last_at"),
+            in_vain.label("in_vain"),
         )
         .where(_of(device_key))
         .group_by(*problem)
-        .order_by(saved_us.desc(), hits.desc(), *problem)
+        .order_by(in_vain, saved_us.desc(), hits.desc(), *problem)
     )
 
 
@@ -245,7 +250,7 @@ def _with_state(ranked: Select[Any]) -> Select[Any]:
         .scalar_subquery()
     )
     problem = [found.c[name] for name in PROBLEM]
-    order = (found.c.saved_us.desc(), found.c.hits.desc(), *problem)
+    order = (found.c.in_vain, found.c.saved_us.desc(), found.c.hits.desc(), *problem)
     return select(found, latest.label("latest")).order_by(*order)
 
 
