@@ -1,10 +1,10 @@
 """Write the results tables and the commands of the evidence into the documents.
 
 `python benchmarks/render.py` rewrites what stands between the markers of README.md,
-docs/results.md, docs/search.md and docs/evidence.md from the files in benchmarks/results/;
-`--check` only says whether that would change anything (exit 1). That the kernel has changed since
-the evidence was made is noted below a table, and is no reason for `--check` to fail. Exit 2: the
-evidence or the markers cannot be used.
+docs/results.md, docs/search.md, docs/look-ups.md and docs/evidence.md from the files in
+benchmarks/results/ and what score_lookup.py ships; `--check` only says whether that would change
+anything (exit 1). That the kernel has changed since the evidence was made is noted below a table,
+and is no reason for `--check` to fail. Exit 2: the evidence or the markers cannot be used.
 """
 
 import argparse
@@ -20,12 +20,14 @@ if not __package__:
 
 from benchmarks.evidence_files import BadEvidence, commands_of  # noqa: E402
 from benchmarks.evidence_tables import OLDER_KERNEL, pair  # noqa: E402
+from benchmarks.look_up_table import table as look_up_table  # noqa: E402
 from benchmarks.search_table import table  # noqa: E402
 
 README = Path("README.md")
 TABLES = {README: "article", Path("docs/results.md"): "mixed34"}
 """Documents with tables, and the pair NAME-hot.json, NAME-cool.json that each shows."""
 SEARCH = Path("docs/search.md")
+LOOK_UPS = Path("docs/look-ups.md")
 PAGE = Path("docs/evidence.md")
 BEGIN = "<!-- results: written by benchmarks/render.py -->"
 END = "<!-- end of results -->"
@@ -45,6 +47,7 @@ def texts(root: Path) -> dict[Path, tuple[tuple[str, str], str]]:
     return {
         **tables,
         SEARCH: ((BEGIN, END), table(root, commands_from(SEARCH))),
+        LOOK_UPS: ((BEGIN, END), look_up_table(root)),
         PAGE: ((PAGE_BEGIN, PAGE_END), commands_of(root)),
     }
 

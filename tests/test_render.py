@@ -10,9 +10,20 @@ from typing import Any
 
 import pytest
 
+from benchmarks import look_up_table
 from benchmarks.evidence_files import NO_FILES
 from benchmarks.evidence_tables import COOL_TITLE, OLDER_KERNEL, cool, hot, not_measured
-from benchmarks.render import BEGIN, END, PAGE, PAGE_BEGIN, PAGE_END, SEARCH, TABLES, main
+from benchmarks.render import (
+    BEGIN,
+    END,
+    LOOK_UPS,
+    PAGE,
+    PAGE_BEGIN,
+    PAGE_END,
+    SEARCH,
+    TABLES,
+    main,
+)
 from tuner.compiler.source import kernel_hash
 
 EVIDENCE, COOL = hot("article"), cool("article")
@@ -64,6 +75,7 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / PAGE).parent.mkdir()
     (tmp_path / MIXED).write_text(f"mixed\n{BEGIN}\n{END}\nend\n")
     (tmp_path / SEARCH).write_text(f"search\n{BEGIN}\n{END}\nend\n")
+    (tmp_path / LOOK_UPS).write_text(f"look-ups\n{BEGIN}\n{END}\nend\n")
     (tmp_path / PAGE).write_text(f"above\n{PAGE_BEGIN}\n{PAGE_END}\nbelow\n")
     return tmp_path
 
@@ -337,4 +349,29 @@ def test_evidence_that_cannot_be_trusted_is_refused_in_one_sentence(
 
 def test_readme_without_markers_is_refused(root: Path) -> None:
     (root / "README.md").write_text(f"{BEGIN}\n")
+    assert main(["--root", str(root)]) == 2
+
+
+def test_scores_of_look_ups_are_shown_in_percent_with_the_intervals_that_held(
+    root: Path,
+) -> None:
+    scores = {
+        "command": "score",
+        "recording": "r",
+        "device_key": "k",
+        "kernel_hash": "h",
+        "shapes": [[1, 2, 3], [4, 5, 6]],
+        "table": [
+            {"rule": "a", "cases": 2, "mean": 0.0838, "p95": 0.2, "worst": 0.3, "recorded": 1}
+        ],
+        "tiers": {"nearest": [{"up_to": None, "cases": 4, "covered": 3}]},
+    }
+    path = root / look_up_table.FILE
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(scores))
+    assert main(["--root", str(root)]) == 0
+    text = (root / LOOK_UPS).read_text()
+    assert "| a | 8.4 | 20.0 | 30.0 | 2 | 1 |" in text
+    assert "tier `nearest`, any distance: 3 of 4 hold." in text
+    path.write_text("{}")
     assert main(["--root", str(root)]) == 2
