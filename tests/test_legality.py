@@ -10,11 +10,13 @@ from tuner.config import KernelConfig, KernelVariant, LaunchKnobs
 from tuner.errors import InvalidConfig
 from tuner.hardware import MAX_TMA_BOX_ROWS, REGISTERS_PER_SM, SMEM_BYTES_PER_BLOCK
 from tuner.legality import (
+    BUSY_PRODUCER_REGISTERS,
     faults,
     knob_faults,
     launch_registers,
     operand_boxes,
     problem_faults,
+    uneven,
     variant_faults,
 )
 from tuner.shape import GemmShape, Problem
@@ -64,12 +66,15 @@ def test_what_is_called_legal_fits_the_hardware(variant: KernelVariant) -> None:
     assert variant.consumer_m % 64 == 0
     assert variant.consumer_n % 8 == 0
     assert 8 <= variant.consumer_n <= 256
-    assert variant.block_m % (8 * variant.cluster_n) == 0
-    assert variant.block_n % (8 * variant.cluster_m) == 0
     for extent, sharers in (
         (variant.block_m, variant.cluster_n),
         (variant.block_n, variant.cluster_m),
     ):
+        assert extent % 8 == 0
+        assert extent >= 8 * sharers  # each loads a group of rows at least
+        if uneven(extent, sharers):  # group by group, with the registers that takes
+            assert not 0 < variant.producer_registers < BUSY_PRODUCER_REGISTERS
+            continue
         boxes = operand_boxes(extent, sharers)
         assert extent % (8 * sharers * boxes) == 0
         assert extent // (sharers * boxes) <= MAX_TMA_BOX_ROWS
