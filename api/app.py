@@ -18,7 +18,16 @@ from tuner.api.lookups import Lookups
 from tuner.api.prepared import PreparedAnswers, PreparedFirst
 from tuner.api.reader import StoreHandle
 from tuner.api.request_context import RequestContext
-from tuner.api.routes import best_config, best_configs, devices, health, metrics, shapes, snapshot
+from tuner.api.routes import (
+    best_config,
+    best_configs,
+    devices,
+    health,
+    metrics,
+    shapes,
+    snapshot,
+    trials,
+)
 from tuner.settings import Settings
 
 SWITCH_S = 5e-4
@@ -59,7 +68,7 @@ def create_app(
     app.state.store = StoreHandle(database_url)
     app.state.follower = Follower(app.state.store, kernel_hash, numbers.followed)
     problem_details.install(app)
-    for noun in (best_config, best_configs, snapshot, shapes, devices, health):
+    for noun in (best_config, best_configs, snapshot, shapes, trials, devices, health):
         app.include_router(noun.router)
     loop.include(app, api_token)
     app.state.lookups = Lookups(

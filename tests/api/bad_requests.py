@@ -77,6 +77,11 @@ LISTS = [
     *[Bad(422, "GET", f"/shapes?{q}") for q in ("limit=0", "limit=1001", "offset=-1", "page=2")],
     *[Bad(422, "GET", f"/shapes?{q}") for q in ("offset=9223372036854775808", "limit=1&limit=2")],
     Bad(404, "GET", "/shapes?device=%00"),
+    Bad(422, "GET", "/trials"),
+    Bad(422, "GET", "/trials?m=8&n=8&k=0"),
+    Bad(422, "GET", "/trials?m=8&n=8&k=8&limit=0"),
+    Bad(422, "GET", "/trials?m=8&n=8&k=8&sms=-1"),
+    Bad(404, "GET", "/trials?m=8&n=8&k=8&device=%E2%98%83"),
     *[
         Bad(422, "GET", f"/misses?{q}")
         for q in ("limit=x", "format=csv", "d=diagonal", "offset=1e9")

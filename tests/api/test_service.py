@@ -135,9 +135,36 @@ def test_shapes_are_listed_in_pages_with_how_tuning_ended(client: TestClient) ->
     assert client.get("/shapes?device=other").json()["state"] == "unknown_device"
 
 
+def test_trials_of_a_shape_are_listed_newest_first_with_races_and_failures(
+    client: TestClient,
+) -> None:
+    asked = "/trials?m=4096&n=4096&k=4096"
+    body = client.get(asked).json()
+    assert body["device"] == {"key": KEY, "name": NAME}
+    assert body["shape"] == {"m": 4096, "n": 4096, "k": 4096}
+    found = body["trials"]
+    assert {row["contender"] for row in found} >= {"kernel", "cublas"}
+    times = [row["measured_at"] for row in found]
+    assert times == sorted(times, reverse=True)
+    best = client.get(BEST).json()
+    raced = [row["median_us"] for row in found if row["config"] == best["config"] and row["race"]]
+    assert raced
+    for limit in (1, 3):
+        pages, offset = [], 0
+        while offset is not None:
+            page = client.get(f"{asked}&limit={limit}&offset={offset}").json()
+            assert len(page["trials"]) <= limit
+            pages += page["trials"]
+            offset = page["next_offset"]
+        assert pages == found
+    assert client.get("/trials?m=8&n=8&k=16").json()["trials"] == []
+    assert client.get(f"{asked}&sms=60").json()["trials"] == []
+    assert client.get(f"{asked}&device=other").json()["state"] == "unknown_device"
+
+
 def test_openapi_documents_every_status_parameter_range_and_choice(client: TestClient) -> None:
     described = client.get("/openapi.json").json()
-    paths = {"/best-config", "/shapes", "/devices", "/misses", "/runs", "/healthz", "/readyz"}
+    paths = {"/best-config", "/shapes", "/trials", "/devices", "/misses", "/runs", "/healthz"}
     assert paths <= set(described["paths"])
     best = described["paths"]["/best-config"]["get"]
     assert set(best["responses"]) == {"200", "400", "404", "422", "503"}

@@ -27,6 +27,17 @@ def attempts(
     return query.where(_made_with(measurements, toolchain)) if toolchain else query
 
 
+def latest_rows(problem: Problem, device_key: str, limit: int, offset: int) -> Select[Any]:
+    """A page of every row of a problem, the newest first."""
+    return (
+        select(measurements)
+        .where(_is(measurements, problem, device_key))
+        .order_by(measurements.c.measured_at.desc(), measurements.c.id.desc())
+        .limit(limit)
+        .offset(offset)
+    )
+
+
 def raced(
     problem: Problem, device_key: str, protocols: Collection[str] | None = None
 ) -> Select[Any]:

@@ -117,6 +117,16 @@ class Repository:
         found = self._all(queries.attempts(problem, device_key, sources, toolchain), problem)
         return [value for row in found if (value := readable(row))]
 
+    def trials(
+        self, problem: Problem, device_key: str, limit: int, offset: int = 0
+    ) -> list[Measurement | None]:
+        """A page of every row of one problem, the newest first.
+
+        None stands for a row with a config that only another version knows.
+        """
+        page = self._all(queries.latest_rows(problem, device_key, limit, offset), problem)
+        return [readable(row) for row in page]
+
     def setbacks(
         self, device_key: str, toolchain: Toolchain, *, sources: Collection[str]
     ) -> list[Measurement]:
