@@ -20,8 +20,11 @@ RATE = "1200/minute"
 """Requests of one client address to one process of the service."""
 AT_ONCE = 400
 """Requests that are being answered or wait for a thread; more are sent away at once."""
-UNLIMITED = frozenset({"/best-config", "/healthz", "/readyz", "/metrics"})
-"""A cluster that starts up asks these from one address, and should; they cost next to nothing."""
+ALWAYS = frozenset({"/healthz", "/readyz", "/metrics"})
+"""What watches the service is answered however busy that is."""
+UNLIMITED = ALWAYS | {"/best-config"}
+"""A cluster that starts up asks these from one address, and should. Look-ups that come as far as
+here, because they are not ready to be sent, count among the requests that are being answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class LimitRequests:
         self._now = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in UNLIMITED:
+        if scope["type"] != "http" or scope["path"] in ALWAYS:
             await self._app(scope, receive, send)
             return
         refusal = self._refusal(scope)
@@ -84,7 +87,7 @@ class LimitRequests:
             return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, {"Connection": "close"}
         rate, client = self._rate, scope.get("client")
         who = client[0] if client else ""
-        if rate is None or self._rates.hit(rate, who):
+        if rate is None or scope["path"] in UNLIMITED or self._rates.hit(rate, who):
             return None
         wait = max(1, ceil(self._rates.get_window_stats(rate, who).reset_time - time()))
         detail = f"One client may make {rate} requests; ask again in {wait} s."

@@ -149,6 +149,9 @@ def test_more_requests_at_once_than_fit_are_sent_away_at_once(database: Path) ->
         refused = client.get("/shapes")
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert client.get(BEST).status_code == 200
+        # Nobody measured this one, so that it would have to be worked out.
+        refused = client.get("/best-config?m=33&n=4096&k=4096")
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert client.get("/healthz").status_code == 200
 
 

@@ -9,7 +9,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -120,3 +122,41 @@ def test_server_with_a_rate_limit_that_is_not_understood_does_not_start(database
     )
     assert done.returncode == 2
     assert "TUNER_RATE_LIMIT must be like" in done.stderr
+
+
+def test_256_programs_that_ask_at_the_same_second_are_answered_or_told_to_come_again(
+    database: Path, tmp_path: Path
+) -> None:
+    unknown = [f"/best-config?m={m}&n=4096&k=4096" for m in range(3000, 3128)]
+    with (
+        served(database, tmp_path / "log") as (_, port),
+        ThreadPoolExecutor(256) as pool,
+    ):
+        answers = list(pool.map(lambda path: asked(port, path), [BEST, *unknown[:-1], *unknown]))
+    statuses = Counter(status for status, _, _ in answers)
+    assert set(statuses) <= {200, 503}
+    assert answers[0][0] == 200
+    assert statuses[200] >= 200
+
+
+def test_an_unknown_shape_has_one_answer_for_every_program_that_asks(
+    database: Path, tmp_path: Path
+) -> None:
+    ask = (
+        "import sys, urllib.request as u; "
+        "sys.stdout.write(u.urlopen(sys.argv[1], timeout=20).read().decode())"
+    )
+    with served(database, tmp_path / "log", "--workers", "2") as (_, port):
+        url = f"http://127.0.0.1:{port}/best-config?m=77&n=4096&k=4096"
+        line = [sys.executable, "-c", ask, url]
+        programs = [subprocess.Popen(line, stdout=subprocess.PIPE) for _ in range(8)]
+        bodies = {program.communicate(timeout=60)[0] for program in programs}
+        deadline = time.monotonic() + 20
+        while True:  # every process of the server has written down what it counted
+            missed = json.loads(asked(port, "/misses")[1])["misses"]
+            if [one["hits"] for one in missed] == [8] or time.monotonic() > deadline:
+                break
+            time.sleep(0.2)
+    (body,) = bodies
+    assert json.loads(body)["match"]["tier"] in ("nearest", "model")
+    assert [(one["m"], one["hits"]) for one in missed] == [(77, 8)]
