@@ -174,7 +174,10 @@ class Client:
         return json.loads(self.text(path))
 
     def text(self, path: str) -> str:
-        with urllib.request.urlopen(f"{self._url}{path}", timeout=10) as answer:
+        asked = urllib.request.Request(
+            f"{self._url}{path}", headers={"Authorization": f"Bearer {self._token}"}
+        )
+        with urllib.request.urlopen(asked, timeout=10) as answer:
             body: bytes = answer.read()
             return body.decode()
 

@@ -159,8 +159,13 @@ def ask(body: RunRequest, repository: RepositoryDep, response: Response) -> Run:
 
 @router.get(
     "/runs/{run_id}",
+    dependencies=[Depends(require_token)],
     responses=documented(
-        HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.SERVICE_UNAVAILABLE
+        HTTPStatus.UNAUTHORIZED,
+        HTTPStatus.FORBIDDEN,
+        HTTPStatus.NOT_FOUND,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        HTTPStatus.SERVICE_UNAVAILABLE,
     ),
 )
 def follow(run_id: str, repository: RepositoryDep) -> Run:

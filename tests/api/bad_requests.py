@@ -126,8 +126,9 @@ BODIES = [
     posted("/runs", b'{"shapes": [{"m": 1, "m": 2}]}'),
     posted("/runs", batch(), 401, {"Authorization": "Bearer wrong"}),
     posted("/runs", batch(), 401, {"Authorization": "Basic YTpi"}),
-    Bad(404, "GET", "/runs/" + "x" * 5000),
-    Bad(404, "GET", "/runs/%00"),
+    Bad(404, "GET", "/runs/" + "x" * 5000, headers=AUTHORIZED),
+    Bad(404, "GET", "/runs/%00", headers=AUTHORIZED),
+    Bad(401, "GET", "/runs/" + ID[:32]),
     Bad(405, "PUT", "/best-configs"),
     Bad(405, "TRACE", "/best-config"),
 ]

@@ -30,7 +30,7 @@ def test_a_run_is_queued_and_followed_to_its_end(asking: TestClient, database: P
     assert asked.status_code == 202
     where = asked.headers["location"]
     assert where == f"/runs/{asked.json()['id']}"
-    assert asked.json() == asking.get(where).json()
+    assert asked.json() == asking.get(where, headers=BEARER).json()
     assert (asked.json()["state"], asked.json()["device"]) == ("queued", KEY)
     told = [{k: s[k] for k in ("m", "d", "sms", "state")} for s in asked.json()["shapes"]]
     queued = {"d": "col", "sms": 60, "state": "queued"}
@@ -39,11 +39,11 @@ def test_a_run_is_queued_and_followed_to_its_end(asking: TestClient, database: P
         for state, detail in (("tuned", ""), ("unsupported", "K must be a multiple of 8.")):
             claimed = Jobs(store).claim(Leases(store), KEY, TOOLCHAIN, "measured")
             assert claimed is not None
-            now = asking.get(where).json()
+            now = asking.get(where, headers=BEARER).json()
             assert (now["state"], now["counts"]["running"]) == ("running", 1)
             with claimed.lease:
                 Jobs(store).end(claimed, state, detail)
-    ended = asking.get(where).json()
+    ended = asking.get(where, headers=BEARER).json()
     assert (ended["state"], ended["counts"]) == ("done", {"tuned": 1, "unsupported": 1})
     assert ended["shapes"][1]["detail"] == "K must be a multiple of 8."
     assert ended["shapes"][1]["ended_at"] is not None
@@ -125,14 +125,13 @@ def test_what_is_not_understood_is_422_with_a_sentence_and_queues_nothing(
         assert Jobs(store).unended(9) == []
 
 
-def test_unknown_devices_and_runs_are_404(
-    asking: TestClient, empty_client: TestClient, tmp_path: Path
-) -> None:
+def test_unknown_devices_and_runs_are_404(asking: TestClient, tmp_path: Path) -> None:
     other = asking.post("/runs", json={"shapes": [SHAPE], "device": "h100"}, headers=BEARER)
     assert (other.status_code, other.json()["state"]) == (404, "unknown_device")
     with serving(f"sqlite:///{tmp_path / 'empty.db'}", TOKEN) as empty:
         none = empty.post("/runs", json={"shapes": [SHAPE]}, headers=BEARER)
         assert none.status_code == 404
         assert "Start `tuner worker`" in none.json()["detail"]
-    for run_id in ("x", "\N{SNOWMAN}", "0" * 32, "a" * 4000, "%00"):
-        assert empty_client.get(f"/runs/{run_id}").status_code == 404
+        for run_id in ("x", "\N{SNOWMAN}", "0" * 32, "a" * 4000, "%00"):
+            assert empty.get(f"/runs/{run_id}", headers=BEARER).status_code == 404
+            assert empty.get(f"/runs/{run_id}").status_code == 401

@@ -65,7 +65,7 @@ def test_a_miss_and_a_request_are_tuned_by_workers_and_exact_the_next_time(
         asked = client.post("/runs", json={"shapes": shapes}, headers=bearer)
         assert (asked.status_code, asked.json()["state"]) == (202, "queued")
         assert cli(*tune).code == 3
-        run = client.get(asked.headers["location"]).json()
+        run = client.get(asked.headers["location"], headers=bearer).json()
         assert run["state"] == "done"
         assert [shape["state"] for shape in run["shapes"]] == ["tuned", "unsupported"]
         assert "K to be a multiple of 8" in run["shapes"][1]["detail"]
