@@ -26,7 +26,7 @@ from benchmarks.kinds import KINDS
 from benchmarks.stored import fastest, ordered, raced
 from tuner.config import KernelConfig
 from tuner.device.attempts import Attempts
-from tuner.device.protocol import Entrant
+from tuner.device.protocol import CUBLAS, Entrant
 from tuner.errors import DeviceError, DeviceUnavailable, DoesNotFit
 from tuner.legality import faults
 from tuner.lookup.launches import default_knobs
@@ -35,7 +35,7 @@ from tuner.search.seeds import ranked
 from tuner.search.space import menu, trusted_config
 from tuner.shape import GemmShape, Problem
 from tuner.store.engine import open_store
-from tuner.trial import PROTOCOL_HOT, Contender, TrialState, paired_ratio
+from tuner.trial import PROTOCOL_HOT, TrialState, paired_ratio
 
 MODULE = "benchmarks.invariance"
 BATCHES = (1, 16, 17, 128, 4096)
@@ -154,7 +154,7 @@ def cost(bench: Bench, problem: Problem, entrants: Sequence[Entrant], rounds: in
         raise DeviceError(f"{problem.shape}: no config that does not split K is right.")
     best = min(sound, key=lambda one: median(one.samples_us)).contender
     ours = next(entrant for entrant in heat if entrant.contender == best)
-    libraries = [Entrant(Contender("cublas"))] * 2
+    libraries = [CUBLAS] * 2
     final = attempts.race([ours, *libraries], PROTOCOL_HOT, rounds)
     if len(final.sampled) != 3 or any(one.state is not TrialState.OK for one in final.sampled):
         raise DeviceError(f"{problem.shape}: the race broke: {final}")

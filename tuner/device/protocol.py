@@ -18,6 +18,11 @@ class Entrant:
     cubin: Cubin | None = None
 
 
+CUBLAS = Entrant(Contender("cublas"))
+BEST_ALGORITHM = Entrant(Contender("cublaslt"))
+"""The fastest that cuBLASLt's heuristic offers, chosen under the protocol of the race."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """Operands are on the device and the trusted config agrees with a higher-precision product."""

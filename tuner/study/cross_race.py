@@ -5,14 +5,14 @@ from uuid import uuid4
 
 from tuner.config import KernelConfig
 from tuner.device.attempts import Attempts
-from tuner.device.protocol import Entrant
+from tuner.device.protocol import CUBLAS, Entrant
 from tuner.legality import faults
 from tuner.lookup import choose
 from tuner.lookup.adapt import adapted
 from tuner.lookup.cross_races import Span, cross_race_id, span_of
 from tuner.lookup.race import Race, races_of
 from tuner.shape import Problem
-from tuner.study.pipeline import CUBLAS, Study
+from tuner.study.pipeline import Study
 from tuner.study.ports import Tools
 from tuner.trial import PROTOCOL_COOL, PROTOCOL_HOT, Measurement, TrialState
 

@@ -13,7 +13,7 @@ from uuid import uuid4
 from tuner.config import KernelConfig, KernelVariant
 from tuner.device.attempts import Attempts
 from tuner.device.origin import Origin
-from tuner.device.protocol import Entrant
+from tuner.device.protocol import BEST_ALGORITHM, CUBLAS, Entrant
 from tuner.errors import CompileError, DeviceError, DeviceUnavailable, DoesNotFit
 from tuner.legality import faults
 from tuner.search.finalists import HEAT, LAST_HEAT, choose_finalists
@@ -42,8 +42,6 @@ from tuner.trial import (
 )
 
 NO_CANDIDATE = "no candidate was right and measurable."
-CUBLAS = Entrant(Contender("cublas"))
-BEST_ALGORITHM = Entrant(Contender("cublaslt"))
 Ask = Callable[[int], list[KernelConfig]]
 NO_CUBIN = frozenset({TrialState.COMPILE_REFUSED, TrialState.COMPILE_TIMEOUT})
 

@@ -9,12 +9,13 @@ from uuid import uuid4
 from tuner.config import KernelConfig
 from tuner.device.attempts import Attempts
 from tuner.device.origin import Origin
-from tuner.device.protocol import Entrant
+from tuner.device.protocol import BEST_ALGORITHM, CUBLAS, Entrant
 from tuner.errors import CompileError, DeviceError, DeviceUnavailable, DoesNotFit
 from tuner.legality import faults
 from tuner.search.space import trusted_config
 from tuner.shape import Problem
 from tuner.study.ports import Tools
+from tuner.study.progress import Budget
 from tuner.trial import (
     PROTOCOL_COOL,
     PROTOCOL_HOT,
@@ -29,9 +30,8 @@ from tuner.trial import (
     TrialState,
 )
 
-ROUNDS_HOT, ROUNDS_COOL = 25, 15
-"""As many as the finalists of a search race."""
-CUBLAS, BEST_ALGORITHM = Entrant(Contender("cublas")), Entrant(Contender("cublaslt"))
+AS_SEARCHED = Budget()
+"""What is timed again races in as many rounds as the finalists of a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +94,13 @@ class _Retiming:
         sound = [e for c in configs if (e := self._sound(attempts, c))]
         if not sound:
             return ShapeState.NO_VALID_CONFIG, "none of its configs is right and measurable."
-        hot = self._race(attempts, [*sound, CUBLAS, BEST_ALGORITHM], PROTOCOL_HOT, ROUNDS_HOT)
+        everybody = [*sound, CUBLAS, BEST_ALGORITHM]
+        hot = self._race(attempts, everybody, PROTOCOL_HOT, AS_SEARCHED.rounds_hot)
         raced = dict.fromkeys(row.contender for row in hot)
         lasting = [e for e in (*sound, CUBLAS) if e.contender in raced]
         named = [Entrant(c) for c in raced if c.algorithm is not None]
         lasting += [*named, BEST_ALGORITHM] if named else []
-        self._race(attempts, lasting, PROTOCOL_COOL, ROUNDS_COOL)
+        self._race(attempts, lasting, PROTOCOL_COOL, AS_SEARCHED.rounds_cool)
         if {"kernel", "cublas"} <= {r.contender.name for r in hot if r.state is TrialState.OK}:
             return ShapeState.TUNED, ""
         return ShapeState.NO_VALID_CONFIG, "the race had no kernel, or no cuBLAS, that finished."
